@@ -1,0 +1,1 @@
+"""san-serve: image classification within a latency budget, over HTTP."""

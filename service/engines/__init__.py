@@ -1,0 +1,1 @@
+"""What runs a main network: one small protocol, one module per engine."""

@@ -1,7 +1,7 @@
 """``san COMMAND …``: find the command's module, import it, run it.
 
 Only the chosen command is imported, so ``san --help`` answers without loading torch.
-A command is a module with ``add_arguments(parser)`` and ``run(args) -> int``.
+A command is a module with ``HELP``, ``add_arguments(parser)`` and ``run(args) -> int``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 class CommandModule(Protocol):
     """What a command's module offers."""
+
+    HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command's arguments."""
@@ -90,7 +92,7 @@ def run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
 
     try:
         module = cast(CommandModule, import_module(command.module))
-        parser = argparse.ArgumentParser(prog=f"san {name}", description=command.help)
+        parser = argparse.ArgumentParser(prog=f"san {name}", description=module.HELP)
         module.add_arguments(parser)
         return module.run(parser.parse_args(arguments))
     except SanError as error:
@@ -106,7 +108,7 @@ def dispatch(arguments: Sequence[str], commands: Mapping[str, Command]) -> int:
             chosen = parser.parse_args(arguments)
             code = run_command(chosen.command, commands[chosen.command], chosen.rest)
         else:
-            parser.print_help()
+            print(parser.format_help(), end="")
             code = EXIT_ERROR
         sys.stdout.flush()  # a closed pipe must show here, not at interpreter exit
     except KeyboardInterrupt:

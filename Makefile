@@ -1,0 +1,86 @@
+# `make help` lists the targets. `make serve` and `make test` set everything up by themselves.
+
+VENV   ?= .venv
+BUNDLE ?=
+HOST   ?= 127.0.0.1
+PORT   ?= 8000
+BENCH  ?= generation
+TESTS  ?= tests
+# An index that offers CPU-only wheels of BOTH torch and torchvision. Empty: the default index,
+# whose builds carry CUDA and run on a CPU as well.
+TORCH_INDEX_URL ?=
+
+# The first interpreter that is new enough; only looked for when the environment must be made.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+BIN      := $(VENV)/bin
+READY    := $(VENV)/.ready
+CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+# Containers are built by `test-docker` only; the browser tests run wherever there is a browser.
+SELECT   := not docker$(if $(CHROMIUM),, and not browser)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test test-browser test-docker coverage check format bench train-smoke \
+	build clean distclean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make serve BUNDLE=my.safetensors PORT=9000      make test TESTS=tests/cli"
+	@echo "  make bench BENCH=generation                     make setup TORCH_INDEX_URL=…"
+
+setup: $(READY) ## Make the virtual environment with everything in it
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or pass PYTHON=/path/to/python." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make $(VENV): on Debian and Ubuntu, install python3-venv." >&2; rm -rf $(VENV); exit 1; }
+	@test -x $(BIN)/pip || $(BIN)/python -m ensurepip --default-pip
+ifneq ($(TORCH_INDEX_URL),)
+	$(BIN)/python -m pip install --index-url "$(TORCH_INDEX_URL)" -c constraints.txt torch torchvision
+endif
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+serve: $(READY) ## Serve a bundle (BUNDLE=, HOST=, PORT=); the embedded one by default
+	$(BIN)/san serve $(BUNDLE) --host $(HOST) --port $(PORT)
+
+test: $(READY) ## Run the tests (TESTS= narrows them)
+	@$(if $(CHROMIUM),:,echo "No chromium on this machine: the browser tests are left out.")
+	$(BIN)/python -m pytest -m "$(SELECT)" $(TESTS)
+
+test-browser: $(READY) ## Run the tests that drive chromium
+	$(BIN)/python -m pytest -m browser
+
+test-docker: $(READY) ## Run the tests that build and start containers
+	$(BIN)/python -m pytest -m docker
+
+coverage: $(READY) ## Run the tests and show the branches they miss
+	$(BIN)/python -m pytest -m "$(SELECT)" --cov --cov-report=term
+
+check: $(READY) ## Format, lint, types and import contracts, without changing a file
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## Format the code and fix what can be fixed
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Run a benchmark (BENCH=)
+	$(BIN)/python -m benchmarks.$(BENCH)
+
+train-smoke: $(READY) ## Train a tiny network for a minute, to see every step work
+	$(BIN)/san train smoke --output runs/smoke
+
+build: $(READY) ## Build the wheel into dist/
+	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+clean: ## Remove what builds, tests and runs leave behind
+	rm -rf build dist htmlcov .coverage .coverage.* coverage.xml .pytest_cache .mypy_cache \
+		.ruff_cache .import_linter_cache .hypothesis .schemathesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean ## Remove the virtual environment too
+	rm -rf $(VENV)

@@ -1,0 +1,186 @@
+"""The Scale Adaptive Network: one meta network over a stock CNN.
+
+The stock module is only a skeleton without storage. For a (resolution, mode) the meta learner
+gives its kernels, private batch norm its BN tensors, and the rest is shared;
+`torch.func.functional_call` runs it with them.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from san_core.architectures import build, dissect
+from san_core.errors import ResolutionError
+from san_core.meta_learner import Initialisation, MetaLearnerKind, make_meta_learner
+from san_core.mode import Ingredients, Mode, ingredients
+from san_core.private_batch_norm import STATISTICS, PrivateBatchNorm, blended, by_layer
+from san_core.resolution import check_resolution, check_trained
+
+_SHARED_BATCH_NORM = "shared"
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """What kind of Scale Adaptive Network it is."""
+
+    architecture: str
+    """Stock CNN: a torchvision name or "timm:NAME"."""
+    resolutions: tuple[int, ...]
+    """Trained resolutions S; kept largest first."""
+    num_classes: int = 1000
+    meta_learner: MetaLearnerKind = MetaLearnerKind.LINEAR
+    generate_stem: bool = True
+    """Whether the first convolution is generated too; the official ResNets share it."""
+    shared_batch_norm: bool = False
+    """Ablation: one batch norm for all resolutions."""
+    origin: float = 0.0
+    """Encoding at which the linear meta learner's b is the kernel; 0 in the paper."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resolutions", check_trained(self.resolutions))
+
+
+class ScaleAdaptiveNetwork(nn.Module):
+    """A meta network that parameterises a stock CNN for any (resolution, mode)."""
+
+    def __init__(
+        self,
+        config: NetworkConfig,
+        module: nn.Module | None = None,
+        *,
+        initialisation: Initialisation | None = "kaiming",
+    ) -> None:
+        """Wrap `module`, or the stock CNN that the config names.
+
+        `initialisation=None` draws nothing: for weights that are loaded right after.
+        """
+        super().__init__()
+        self.config = config
+        if module is None:
+            module = build(config.architecture, config.num_classes, "cpu" if initialisation else "meta")
+        anatomy = dissect(module, generate_stem=config.generate_stem)
+        self.kernels = anatomy.kernels
+        self.norms = anatomy.norms
+        self.meta_learner = make_meta_learner(
+            config.meta_learner, anatomy.kernels, config.resolutions, config.origin
+        )
+        if initialisation:
+            self.meta_learner.initialise(initialisation, config.resolutions)
+        sets = (
+            [_SHARED_BATCH_NORM] if config.shared_batch_norm else [str(r) for r in self.resolutions]
+        )
+        self.batch_norms = nn.ModuleDict({key: PrivateBatchNorm(self.norms) for key in sets})
+        self.shared = _SharedTensors(module, anatomy.shared)
+        self.calibrated = nn.ModuleDict()
+        # In a tuple, so that the storage-less skeleton is no submodule with parameters of its own.
+        self._skeleton = (copy.deepcopy(module).to("meta"),)
+
+    @property
+    def resolutions(self) -> tuple[int, ...]:
+        """The trained resolutions, largest first."""
+        return self.config.resolutions
+
+    @property
+    def skeleton(self) -> nn.Module:
+        """The stock architecture, without storage."""
+        return self._skeleton[0]
+
+    @property
+    def calibrated_resolutions(self) -> tuple[int, ...]:
+        """The resolutions with calibrated statistics for `ideal`."""
+        return tuple(int(key) for key in self.calibrated)
+
+    def train(self, mode: bool = True) -> "ScaleAdaptiveNetwork":
+        """Set training mode, of the skeleton too."""
+        super().train(mode)
+        self.skeleton.train(mode)
+        return self
+
+    def batch_norm(self, resolution: int) -> PrivateBatchNorm:
+        """Return the private batch norm of a trained resolution."""
+        key = _SHARED_BATCH_NORM if self.config.shared_batch_norm else str(resolution)
+        if key not in self.batch_norms:
+            raise ResolutionError(f"{resolution} is not one of the trained {self.resolutions}.")
+        norm = self.batch_norms[key]
+        assert isinstance(norm, PrivateBatchNorm)
+        return norm
+
+    def ingredients(self, resolution: int, mode: Mode) -> Ingredients:
+        """Tell what a (resolution, mode) of this network is put together from."""
+        check_resolution(resolution)
+        return ingredients(resolution, mode, self.resolutions, self.calibrated_resolutions)
+
+    def set_calibrated(self, resolution: int, statistics: Mapping[str, Tensor]) -> None:
+        """Keep calibrated BN statistics, flat `running_mean` and `running_var`, for `ideal`."""
+        check_resolution(resolution)
+        holder = nn.Module()
+        for name in STATISTICS:
+            holder.register_buffer(name, statistics[name].detach().clone())
+        self.calibrated[str(resolution)] = holder
+
+    def main_parameters(self, resolution: int, mode: Mode = Mode.PROXY) -> dict[str, Tensor]:
+        """Return every tensor of the main network, differentiable, by its stock name."""
+        parts = self.ingredients(resolution, mode)
+        flat = self.meta_learner(parts.encoding)
+        tensors = dict(self.shared.by_name())
+        sizes = [slot.numel for slot in self.kernels]
+        for slot, kernel in zip(self.kernels, flat.split(sizes), strict=True):
+            tensors[f"{slot.name}.weight"] = kernel.view(slot.shape)
+        lower = self.batch_norm(parts.lower)
+        norm = blended(lower, self.batch_norm(parts.upper), parts.blend)
+        if parts.statistics is not None:
+            holder = self.calibrated[str(parts.statistics)]
+            norm |= {name: getattr(holder, name) for name in STATISTICS}
+        tensors |= by_layer(norm, self.norms)
+        for slot, tracked in zip(self.norms, lower.num_batches_tracked.unbind(), strict=True):
+            tensors[f"{slot.name}.num_batches_tracked"] = tracked
+        return tensors
+
+    def forward(self, images: Tensor, resolution: int, mode: Mode = Mode.PROXY) -> Tensor:
+        """Run the main network of (resolution, mode) on images [n, 3, h, w] of any size."""
+        tensors = self.main_parameters(resolution, mode)
+        logits: Tensor = functional_call(self.skeleton, tensors, (images,))
+        return logits
+
+    @torch.no_grad()
+    def generate(self, resolution: int, mode: Mode = Mode.PROXY) -> dict[str, Tensor]:
+        """Generate the stock architecture's state dict for (resolution, mode).
+
+        The kernels are views of one fresh buffer; shared and BN tensors are the meta network's own,
+        to be read and not written.
+        """
+        tensors = self.main_parameters(resolution, mode)
+        order = list(self.skeleton.state_dict())
+        return {name: tensors[name].detach() for name in order}
+
+
+class _SharedTensors(nn.Module):
+    """The stock tensors that are the same for every resolution, under their stock names."""
+
+    def __init__(self, module: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        parameters = dict(module.named_parameters())
+        buffers = dict(module.named_buffers())
+        self.names = names
+        for name in names:
+            if name in parameters:
+                value = parameters[name].detach()
+                own = nn.Parameter(torch.empty_like(value, device="cpu"))
+                if not value.is_meta:
+                    own.data.copy_(value)
+                self.register_parameter(_escape(name), own)
+            else:
+                value = buffers[name].detach()
+                copied = torch.zeros_like(value, device="cpu") if value.is_meta else value.clone()
+                self.register_buffer(_escape(name), copied)
+
+    def by_name(self) -> dict[str, Tensor]:
+        return {name: getattr(self, _escape(name)) for name in self.names}
+
+
+def _escape(name: str) -> str:
+    return name.replace(".", "/")  # torch forbids dots in the names of tensors

@@ -75,7 +75,7 @@ train-smoke: $(READY) ## Train a tiny network for a minute, to see every step wo
 	$(BIN)/san train smoke --output runs/smoke
 
 build: $(READY) ## Build the wheel into dist/
-	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
 
 clean: ## Remove what builds, tests and runs leave behind
 	rm -rf build dist htmlcov .coverage .coverage.* coverage.xml .pytest_cache .mypy_cache \

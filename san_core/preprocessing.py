@@ -1,0 +1,209 @@
+"""From an image file to what a network sees: defined once, for training, evaluation and service.
+
+Decode, apply the EXIF orientation, make it RGB, resize so that the shorter side is T / crop_ratio,
+take the centre T x T, normalise. Resizing and cropping are one step: the centred square with
+`crop_ratio` of the shorter side is resampled straight to T x T, so no pixel is computed in vain.
+"""
+
+import io
+import math
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from san_core.errors import (
+    CorruptImageError,
+    ImageTooLargeError,
+    NotAnImageError,
+    UnsupportedFormatError,
+)
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+"""The raster formats that are decoded; no other is ever handed to a decoder."""
+
+Interpolation = Literal["bilinear", "bicubic"]
+_FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+_ORIENTATION = 0x0112
+_SIDEWAYS = (5, 6, 7, 8)
+# What Pillow raises on broken files; its decoders are not of one mind.
+_BROKEN = (OSError, SyntaxError, ValueError, IndexError, KeyError, TypeError, EOFError, OverflowError)
+
+
+@dataclass(frozen=True)
+class ImageHeader:
+    """What an image's header says: no pixel has been decoded."""
+
+    format: str
+    width: int
+    height: int
+    frames: int
+
+    @property
+    def pixels(self) -> int:
+        """How many pixels the first frame has."""
+        return self.width * self.height
+
+
+def _open(data: bytes | Path) -> Image.Image:
+    source = io.BytesIO(data) if isinstance(data, bytes) else data
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # size limits are ours, checked by `decode`
+            return Image.open(source, formats=FORMATS)
+    except FileNotFoundError as error:
+        raise NotAnImageError(f"There is no file {data!s}.") from error
+    except UnidentifiedImageError as error:
+        raise _unidentified(data) from error
+    except Image.DecompressionBombError as error:
+        raise ImageTooLargeError(f"The image is too large: {error}") from error
+    except _BROKEN as error:
+        raise CorruptImageError(f"The image's header cannot be read: {error}.") from error
+
+
+def _unidentified(data: bytes | Path) -> NotAnImageError | UnsupportedFormatError:
+    named = ", ".join(FORMATS)
+    head = data[:64] if isinstance(data, bytes) else data.open("rb").read(64)
+    other = _foreign_format(head)
+    if other:
+        return UnsupportedFormatError(f"{other} images are not decoded here; send one of {named}.")
+    return NotAnImageError(f"These bytes are not an image; send one of {named}.")
+
+
+def _foreign_format(head: bytes) -> str:
+    """Name an image format that is known but not decoded, from a file's first bytes."""
+    text = head.lstrip().lower()
+    if text.startswith((b"<svg", b"<?xml")):
+        return "SVG"
+    if head[4:8] == b"ftyp":
+        return "HEIF or AVIF"
+    signatures = {
+        b"%PDF": "PDF",
+        b"%!PS": "PostScript",
+        b"8BPS": "Photoshop",
+        b"\x00\x00\x01\x00": "ICO",
+        b"\x00\x00\x00\x0cjP": "JPEG 2000",
+        b"\xff\x4f\xff\x51": "JPEG 2000",
+        b"\xff\x0a": "JPEG XL",
+        b"\x00\x00\x00\x0cJXL": "JPEG XL",
+        b"DDS ": "DDS",
+        b"qoif": "QOI",
+    }
+    return next((name for magic, name in signatures.items() if head.startswith(magic)), "")
+
+
+def inspect(data: bytes | Path) -> ImageHeader:
+    """Read an image's header; raise an ImageError if it is none."""
+    with _open(data) as image:
+        width, height = image.size
+        if _is_sideways(image):
+            width, height = height, width
+        return ImageHeader(str(image.format), width, height, getattr(image, "n_frames", 1))
+
+
+def _is_sideways(image: Image.Image) -> bool:
+    try:
+        return image.getexif().get(_ORIENTATION) in _SIDEWAYS
+    except _BROKEN:
+        return False
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Make any colour mode RGB: alpha over white, 16 bits to 8, floats 0 to 1 (or 255) as grey."""
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I"):
+        return _grey(np.asarray(image).astype(np.float32) / 257.0)
+    if image.mode == "F":
+        values = np.nan_to_num(np.asarray(image))
+        return _grey(values * 255.0 if values.max(initial=0.0) <= 1.0 else values)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _grey(values: npt.NDArray[np.float32]) -> Image.Image:
+    return Image.fromarray(values.round().clip(0, 255).astype(np.uint8)).convert("RGB")
+
+
+def decode(
+    data: bytes | Path, *, max_pixels: int | None = None, at_least: int | None = None
+) -> Image.Image:
+    """Decode an image's first frame to upright RGB.
+
+    `max_pixels` is checked before a pixel is decoded. With `at_least` a JPEG may come out at 1/2,
+    1/4 or 1/8 of its size, as long as its shorter side keeps that many pixels.
+    """
+    with _open(data) as image:
+        if max_pixels is not None and image.width * image.height > max_pixels:
+            raise ImageTooLargeError(
+                f"The image has {image.width} x {image.height} pixels; at most {max_pixels} are "
+                "taken. Send it smaller."
+            )
+        try:
+            if at_least is not None and image.format == "JPEG":
+                image.draft("RGB", (at_least, at_least))
+            image.load()
+            upright = ImageOps.exif_transpose(image)
+            return _to_rgb(upright)
+        except _BROKEN as error:
+            raise CorruptImageError(f"The image is corrupt or ends early: {error}.") from error
+        except Image.DecompressionBombError as error:
+            raise ImageTooLargeError(f"The image is too large: {error}") from error
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an upright RGB image becomes a network's input; travels in the bundle."""
+
+    crop_ratio: float = 0.875
+    """Share of the shorter side that the centre crop keeps."""
+    interpolation: Interpolation = "bilinear"
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+    def box(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """Return the centred square (left, top, right, bottom) that the network will see."""
+        side = self.crop_ratio * min(width, height)
+        left, top = (width - side) / 2, (height - side) / 2
+        return left, top, left + side, top + side
+
+    def shorter_side(self, resolution: int) -> int:
+        """Return how many pixels the shorter side needs for a crop without enlargement."""
+        return math.ceil(resolution / self.crop_ratio)
+
+    def to_pixels(self, image: Image.Image, resolution: int) -> npt.NDArray[np.uint8]:
+        """Resize and crop an RGB image to pixels [T, T, 3]."""
+        size = (resolution, resolution)
+        box = self.box(image.width, image.height)
+        return np.asarray(image.resize(size, _FILTERS[self.interpolation], box))
+
+    @cached_property
+    def scale(self) -> npt.NDArray[np.float32]:
+        """What a pixel value 0 to 255 is multiplied by, per channel."""
+        return (1.0 / (255.0 * np.asarray(self.std))).astype(np.float32)
+
+    @cached_property
+    def offset(self) -> npt.NDArray[np.float32]:
+        """What is added after that, per channel."""
+        return (-np.asarray(self.mean) / np.asarray(self.std)).astype(np.float32)
+
+    def normalise(
+        self, pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.float32] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Turn pixels [..., 3] into the network's numbers, in the same layout."""
+        out = np.multiply(pixels, self.scale, out=out, dtype=np.float32)
+        return np.add(out, self.offset, out=out)
+
+    def __call__(self, image: Image.Image, resolution: int) -> torch.Tensor:
+        """Turn an RGB image into a tensor [3, T, T]."""
+        normal = self.normalise(self.to_pixels(image, resolution))
+        return torch.from_numpy(normal).permute(2, 0, 1).contiguous()

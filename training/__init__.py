@@ -1,0 +1,1 @@
+"""From images to a bundle: mixed-scale distillation, evaluation, calibration, reports."""

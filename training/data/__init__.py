@@ -1,0 +1,1 @@
+"""Images on disk to batches at every resolution."""

@@ -1,0 +1,107 @@
+"""Which images there are: an ImageFolder (one folder per class), or images without labels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.errors import DataError
+
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+)
+UNLABELLED = -1
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """The images under a folder, in a fixed order."""
+
+    root: Path
+    classes: tuple[str, ...]
+    """Class names in order; empty for unlabelled images."""
+    files: tuple[str, ...]
+    """Paths below the root."""
+    labels: tuple[int, ...]
+    """Positions in `classes`; UNLABELLED throughout for unlabelled images."""
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def path(self, index: int) -> Path:
+        """Return the full path of an image."""
+        return self.root / self.files[index]
+
+    def limited(self, count: int) -> "ImageFolder":
+        """Keep about `count` images spread evenly, hence over all classes; 0 keeps all."""
+        if count == 0 or count >= len(self):
+            return self
+        chosen = [i * len(self) // count for i in range(count)]
+        return ImageFolder(
+            self.root,
+            self.classes,
+            tuple(self.files[i] for i in chosen),
+            tuple(self.labels[i] for i in chosen),
+        )
+
+
+def _images_below(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+    )
+
+
+def index_labelled(root: Path, classes: tuple[str, ...] | None = None) -> ImageFolder:
+    """Index `root`/CLASS/**/image; with `classes` given, the folders must be those."""
+    if not root.is_dir():
+        raise DataError(
+            f"There is no folder {root}. It should hold one folder of images per class."
+        )
+    found = tuple(sorted(p.name for p in root.iterdir() if p.is_dir() and p.name[0] != "."))
+    if classes is not None and set(found) != set(classes):
+        missing = sorted(set(classes) - set(found))
+        extra = sorted(set(found) - set(classes))
+        raise DataError(
+            f"The classes of {root} do not agree with the {len(classes)} expected"
+            + (f"; missing: {', '.join(missing[:5])}" if missing else "")
+            + (f"; unexpected: {', '.join(extra[:5])}" if extra else "")
+            + "."
+        )
+    classes = classes or found
+    files: list[str] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        for path in _images_below(root / name):
+            files.append(path.relative_to(root).as_posix())
+            labels.append(label)
+    if not files:
+        raise DataError(f"There are no images in the class folders of {root}.")
+    return ImageFolder(root, classes, tuple(files), tuple(labels))
+
+
+def index_unlabelled(root: Path) -> ImageFolder:
+    """Index every image below `root`, without labels."""
+    if not root.is_dir():
+        raise DataError(f"There is no folder {root}.")
+    files = tuple(path.relative_to(root).as_posix() for path in _images_below(root))
+    if not files:
+        raise DataError(f"There are no images below {root}.")
+    return ImageFolder(root, (), files, (UNLABELLED,) * len(files))
+
+
+def validation_root(data: Path) -> Path:
+    """Return where the validation images are: DATA/val if there is one, else DATA itself."""
+    return data / "val" if (data / "val").is_dir() else data
+
+
+def index_training(data: Path) -> tuple[ImageFolder, ImageFolder | None]:
+    """Index DATA/train and DATA/val, whose class lists must agree.
+
+    Without a train/ folder, DATA itself holds the classes and there is no validation.
+    """
+    if not (data / "train").is_dir():
+        return index_labelled(data), None
+    train = index_labelled(data / "train")
+    if not (data / "val").is_dir():
+        return train, None
+    return train, index_labelled(data / "val", train.classes)

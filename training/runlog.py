@@ -1,0 +1,67 @@
+"""What a run writes while it runs: JSON lines, and TensorBoard if it is installed."""
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+FILE_NAME = "log.jsonl"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Read a log; a last line that was cut off by a crash is left out."""
+    if not path.is_file():
+        return []
+    events = []
+    for line in path.read_text().splitlines():
+        try:
+            events.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return events
+
+
+def cut(path: Path, step: int) -> None:
+    """Drop the events after `step`: a resumed run writes them again."""
+    kept = [event for event in read(path) if event["step"] <= step]
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(json.dumps(event) + "\n" for event in kept))
+    temporary.replace(path)
+
+
+class RunLog:
+    """Appends events; every process but the main one has a log that writes nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._file = None
+        self._board = None
+        if folder is None:
+            return
+        self._file = (folder / FILE_NAME).open("a", buffering=1)
+        if importlib.util.find_spec("tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter  # optional, and slow to import
+
+            self._board = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(self, kind: str, step: int, **fields: Any) -> None:
+        """Append one event."""
+        if self._file is None:
+            return
+        self._file.write(json.dumps({"kind": kind, "step": step, **fields}) + "\n")
+        if self._board is not None:
+            for name, value in fields.items():
+                if isinstance(value, dict):
+                    for key, number in value.items():
+                        self._board.add_scalar(f"{kind}/{name}/{key}", number, step)
+                elif isinstance(value, (int, float)):
+                    self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        """Flush and close."""
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+        if self._board is not None:
+            self._board.close()

@@ -43,7 +43,7 @@ endif
 	@touch $@
 
 serve: $(READY) ## Serve a bundle (BUNDLE=, HOST=, PORT=); the embedded one by default
-	$(BIN)/san serve $(BUNDLE) --host $(HOST) --port $(PORT)
+	$(BIN)/san serve $(if $(BUNDLE),--bundle $(BUNDLE)) --host $(HOST) --port $(PORT)
 
 test: $(READY) ## Run the tests (TESTS= narrows them)
 	@$(if $(CHROMIUM),:,echo "No chromium on this machine: the browser tests are left out.")
@@ -71,8 +71,11 @@ format: $(READY) ## Format the code and fix what can be fixed
 bench: $(READY) ## Run a benchmark (BENCH=)
 	$(BIN)/python -m benchmarks.$(BENCH)
 
-train-smoke: $(READY) ## Train a tiny network for a minute, to see every step work
-	$(BIN)/san train smoke --output runs/smoke
+train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step work
+	$(BIN)/python examples/draw_shapes.py runs/smoke/data --images 40
+	$(BIN)/san train --data runs/smoke/data --arch resnet18 --resolutions 64,48,32 --epochs 2 \
+		--batch-size 16 --output runs/smoke/run --export runs/smoke/bundle.safetensors
+	$(BIN)/san describe runs/smoke/bundle.safetensors
 
 build: $(READY) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .

@@ -31,14 +31,14 @@ def build(name: str, num_classes: int = 1000, device: str | torch.device = "cpu"
                 f"{', '.join(FIRST_CLASS)}, or 'timm:NAME' for one of timm's."
             )
         options = _WITHOUT_AUXILIARY.get(name)
-        module = torchvision.models.get_model(
+        module: nn.Module = torchvision.models.get_model(
             name, weights=None, num_classes=num_classes, **(options or {})
         )
     if options is not None:
+        for attribute in ("aux1", "aux2", "AuxLogits"):
+            if hasattr(module, attribute):
+                setattr(module, attribute, None)
         module.aux_logits = False
-        for head in ("aux1", "aux2", "AuxLogits"):
-            if hasattr(module, head):
-                setattr(module, head, None)
     return module
 
 
@@ -88,8 +88,8 @@ def dissect(module: nn.Module, *, generate_stem: bool = True) -> Anatomy:
         raise ArchitectureError(f"{label} cannot be lifted: it has no Conv2d layer.")
     if not norms:
         raise ArchitectureError(
-            f"{label} cannot be lifted: it has no BatchNorm2d layer, and private batch norm is what "
-            "tells its main networks' activations apart. Use a variant with batch norm."
+            f"{label} cannot be lifted: it has no BatchNorm2d layer, and private batch norm is "
+            "what tells its main networks' activations apart. Use a variant with batch norm."
         )
     generated = convolutions if generate_stem else convolutions[1:]
     kernels = tuple(KernelSlot(n, tuple(m.weight.shape), m.groups) for n, m in generated)

@@ -41,6 +41,8 @@ DEFAULT_BUNDLE = Path(__file__).parent / "default_bundle" / "default.safetensors
 _MANIFEST_KEY = "san_manifest"
 _NETWORK = "network."
 _EXTRA = "extra."
+# Batch norm stays in float32: it is small, and variances overflow half precision.
+_STORED_AS_ASKED = (_NETWORK + "meta_learner.", _NETWORK + "shared.")
 _HEADER_LIMIT = 100_000_000  # safetensors' own
 
 
@@ -109,7 +111,7 @@ def save(
     dtype: torch.dtype = torch.float32,
     extras: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write a bundle atomically; floating-point tensors are stored as `dtype`."""
+    """Write a bundle atomically; kernels and shared tensors are stored as `dtype`."""
     path = Path(path)
     if manifest.network != network.config:
         raise BundleMismatchError("The manifest describes another network than the one given.")
@@ -120,7 +122,7 @@ def save(
     stored = {}
     for name, tensor in tensors.items():
         kept = tensor.detach().cpu()
-        if kept.is_floating_point() and name.startswith(_NETWORK):
+        if kept.is_floating_point() and name.startswith(_STORED_AS_ASKED):
             kept = kept.to(dtype)
         if kept.is_floating_point() and not bool(kept.isfinite().all()):
             raise NonFiniteBundleError(
@@ -159,7 +161,9 @@ def _read_header(path: Path) -> dict[str, Any]:
         header: dict[str, Any] = json.loads(raw)
         ends = [e["data_offsets"][1] for name, e in header.items() if name != "__metadata__"]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ForeignFileError(f"{path} is not a bundle: its header is not safetensors'.") from error
+        raise ForeignFileError(
+            f"{path} is not a bundle: its header is not safetensors'."
+        ) from error
     expected = 8 + length + max(ends, default=0)
     if size < expected:
         raise TruncatedBundleError(f"{path} has {size} of {expected} bytes; copy it again.")
@@ -254,4 +258,3 @@ def replace_accuracy(manifest: Manifest, measured: tuple[Accuracy, ...]) -> Mani
     kept = tuple(a for a in manifest.accuracy if a.point not in points)
     ordered = sorted((*kept, *measured), key=lambda a: a.point, reverse=True)
     return manifest.model_copy(update={"accuracy": tuple(ordered)})
-

@@ -64,5 +64,10 @@ def ratios(network: ScaleAdaptiveNetwork) -> dict[str, float]:
         raise ArchitectureError("Only linear meta learners have a ratio of W to b.")
     sizes = [slot.numel for slot in network.kernels]
     bias = learner.bias - learner.origin * learner.weight  # b of the paper's form, origin 0
-    pairs = zip(network.kernels, learner.weight.split(sizes), bias.split(sizes), strict=True)
+    pairs = zip(
+        network.kernels,
+        learner.weight.split_with_sizes(sizes),
+        bias.split_with_sizes(sizes),
+        strict=True,
+    )
     return {slot.name: float(w.abs().mean() / b.abs().mean()) for slot, w, b in pairs}

@@ -57,9 +57,7 @@ def _pairs(skeleton: nn.Module) -> list[_Pair]:
             norm = layers[str(node.target)]
             assert isinstance(norm, nn.BatchNorm2d)
             pairs.append(
-                _Pair(
-                    str(source.target), str(node.target), norm.eps, convolution.bias is not None
-                )
+                _Pair(str(source.target), str(node.target), norm.eps, convolution.bias is not None)
             )
     return pairs
 
@@ -71,7 +69,7 @@ def _what_remains(norm: nn.Module) -> nn.Module:
 
 
 class FoldedArchitecture:
-    """A stock architecture with its BN layers folded away, planned once and used for every point."""
+    """A stock architecture with its BN layers folded away; planned once, used for every point."""
 
     def __init__(self, skeleton: nn.Module) -> None:
         self._folds = _pairs(skeleton)

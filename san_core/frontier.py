@@ -19,7 +19,9 @@ class OperatingPoint:
     precision: Precision = "float"
 
 
-def frontier(points: Iterable[T], latency_and_accuracy: Callable[[T], tuple[float, float]]) -> list[T]:
+def frontier(
+    points: Iterable[T], latency_and_accuracy: Callable[[T], tuple[float, float]]
+) -> list[T]:
     """Return the points that no other beats on both latency and accuracy, fastest first."""
     measured = [(*latency_and_accuracy(point), point) for point in points]
     measured.sort(key=lambda entry: (entry[0], -entry[1]))

@@ -55,7 +55,7 @@ class KernelSlot:
 
 def _fill(target: Tensor, slots: Sequence[KernelSlot], factor: float) -> None:
     """Draw each slot's part of a flat vector with `factor` times Kaiming's deviation."""
-    for part, slot in zip(target.split([s.numel for s in slots]), slots, strict=True):
+    for part, slot in zip(target.split_with_sizes([s.numel for s in slots]), slots, strict=True):
         part.normal_(0.0, factor * slot.kaiming_std)
 
 
@@ -127,13 +127,13 @@ class MlpMetaLearner(nn.Module):
             factor = 1.0 / math.sqrt(1.0 + _SLOPE_TO_BIAS**2 * activation)
             _fill(self.bias, self.slots, factor)
             sizes = [slot.numel for slot in self.slots]
-            for part, slot in zip(self.weight.split(sizes), self.slots, strict=True):
+            for part, slot in zip(self.weight.split_with_sizes(sizes), self.slots, strict=True):
                 part.normal_(0.0, factor * _SLOPE_TO_BIAS * slot.kaiming_std / math.sqrt(hidden))
 
     def forward(self, resolution: int) -> Tensor:
         """Return all kernels for `resolution` as one flat vector [N]."""
         hidden = torch.relu(encode(resolution) * self.hidden_weight + self.hidden_bias)  # [L, h]
-        parts = self.weight.split([slot.numel for slot in self.slots])  # [n_l, h] each
+        parts = self.weight.split_with_sizes([slot.numel for slot in self.slots])  # [n_l, h] each
         return torch.cat([part @ h for part, h in zip(parts, hidden, strict=True)]) + self.bias
 
 
@@ -147,8 +147,8 @@ class PrivateConvolutions(nn.Module):
         size = sum(slot.numel for slot in slots)
         self.kernels = nn.ParameterDict({str(r): torch.empty(size) for r in resolutions})
 
-    def initialise(self, how: Initialisation, resolutions: Sequence[int]) -> None:
-        """Draw the kernels of every resolution by Kaiming; `how` does not matter here."""
+    def initialise(self, _how: Initialisation, _resolutions: Sequence[int]) -> None:
+        """Draw the kernels of every resolution by Kaiming, whatever is asked."""
         with torch.no_grad():
             for flat in self.kernels.values():
                 _fill(flat, self.slots, 1.0)

@@ -33,7 +33,16 @@ _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.B
 _ORIENTATION = 0x0112
 _SIDEWAYS = (5, 6, 7, 8)
 # What Pillow raises on broken files; its decoders are not of one mind.
-_BROKEN = (OSError, SyntaxError, ValueError, IndexError, KeyError, TypeError, EOFError, OverflowError)
+_BROKEN = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    IndexError,
+    KeyError,
+    TypeError,
+    EOFError,
+    OverflowError,
+)
 
 
 @dataclass(frozen=True)
@@ -200,8 +209,11 @@ class Preprocessing:
         self, pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.float32] | None = None
     ) -> npt.NDArray[np.float32]:
         """Turn pixels [..., 3] into the network's numbers, in the same layout."""
-        out = np.multiply(pixels, self.scale, out=out, dtype=np.float32)
-        return np.add(out, self.offset, out=out)
+        if out is None:
+            out = np.empty(pixels.shape, np.float32)
+        np.multiply(pixels, self.scale, out=out)
+        np.add(out, self.offset, out=out)
+        return out
 
     def __call__(self, image: Image.Image, resolution: int) -> torch.Tensor:
         """Turn an RGB image into a tensor [3, T, T]."""

@@ -58,6 +58,6 @@ def by_layer(flat: dict[str, Tensor], slots: Sequence[NormSlot]) -> dict[str, Te
     sizes = [slot.channels for slot in slots]
     tensors = {}
     for kind, vector in flat.items():
-        for slot, part in zip(slots, vector.split(sizes), strict=True):
+        for slot, part in zip(slots, vector.split_with_sizes(sizes), strict=True):
             tensors[f"{slot.name}.{kind}"] = part
     return tensors

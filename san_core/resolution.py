@@ -40,7 +40,7 @@ def check_trained(resolutions: Sequence[int]) -> tuple[int, ...]:
 
 
 def nearest(resolution: int, trained: Sequence[int]) -> int:
-    """S(T) of Eq. 5; of two equally near ones the smaller, as in the paper's Table 1 (208 → 192)."""
+    """S(T) of Eq. 5; of two equally near the smaller, as in the paper's Table 1 (208 → 192)."""
     return min(trained, key=lambda s: (abs(s - resolution), s))
 
 

@@ -61,7 +61,9 @@ class ScaleAdaptiveNetwork(nn.Module):
         super().__init__()
         self.config = config
         if module is None:
-            module = build(config.architecture, config.num_classes, "cpu" if initialisation else "meta")
+            module = build(
+                config.architecture, config.num_classes, "cpu" if initialisation else "meta"
+            )
         anatomy = dissect(module, generate_stem=config.generate_stem)
         self.kernels = anatomy.kernels
         self.norms = anatomy.norms
@@ -128,7 +130,7 @@ class ScaleAdaptiveNetwork(nn.Module):
         flat = self.meta_learner(parts.encoding)
         tensors = dict(self.shared.by_name())
         sizes = [slot.numel for slot in self.kernels]
-        for slot, kernel in zip(self.kernels, flat.split(sizes), strict=True):
+        for slot, kernel in zip(self.kernels, flat.split_with_sizes(sizes), strict=True):
             tensors[f"{slot.name}.weight"] = kernel.view(slot.shape)
         lower = self.batch_norm(parts.lower)
         norm = blended(lower, self.batch_norm(parts.upper), parts.blend)
@@ -136,8 +138,8 @@ class ScaleAdaptiveNetwork(nn.Module):
             holder = self.calibrated[str(parts.statistics)]
             norm |= {name: getattr(holder, name) for name in STATISTICS}
         tensors |= by_layer(norm, self.norms)
-        for slot, tracked in zip(self.norms, lower.num_batches_tracked.unbind(), strict=True):
-            tensors[f"{slot.name}.num_batches_tracked"] = tracked
+        for norm_slot, tracked in zip(self.norms, lower.num_batches_tracked.unbind(), strict=True):
+            tensors[f"{norm_slot.name}.num_batches_tracked"] = tracked
         return tensors
 
     def forward(self, images: Tensor, resolution: int, mode: Mode = Mode.PROXY) -> Tensor:

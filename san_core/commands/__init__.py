@@ -1,0 +1,1 @@
+"""Commands of the library: `san describe | classify | export | import-official`."""

@@ -1,0 +1,29 @@
+"""`san export`: one main network as a file that anyone can run."""
+
+import argparse
+from pathlib import Path
+
+from san_core.bundle import load
+from san_core.export import export
+from san_core.mode import Mode
+
+HELP = "Write the main network of one (resolution, mode) as ONNX or safetensors."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("bundle", type=Path, nargs="?", help="default: the embedded one")
+    parser.add_argument("--resolution", type=int, required=True)
+    parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.PROXY)
+    parser.add_argument("--format", choices=["onnx", "safetensors"], default="onnx")
+    parser.add_argument("-o", "--output", type=Path, help="default: NAME-RESOLUTION-MODE.FORMAT")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export and say where to."""
+    bundle = load(args.bundle)
+    default = f"{bundle.manifest.name}-{args.resolution}-{args.mode}.{args.format}"
+    output = args.output or Path(default)
+    export(bundle, args.resolution, args.mode, output, args.format)
+    print(f"{output}: {bundle.manifest.network.architecture} at {args.resolution} ({args.mode})")
+    return 0

@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+TARGETS = ("setup", "serve", "test", "check", "format", "bench", "train-smoke", "clean", "help")
 
 
 def pins() -> dict[str, str]:

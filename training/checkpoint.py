@@ -101,7 +101,7 @@ def restore_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def optimizer_tensors(
-    optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, str]
+    optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]
 ) -> dict[str, Tensor]:
     """Return an optimizer's state under optimizer/KEY/PARAMETER."""
     return {
@@ -114,7 +114,7 @@ def optimizer_tensors(
 
 def restore_optimizer(
     optimizer: torch.optim.Optimizer,
-    names: Mapping[nn.Parameter, str],
+    names: Mapping[Tensor, str],
     tensors: Mapping[str, Tensor],
 ) -> None:
     """Put back what `optimizer_tensors` returned, its prefix "optimizer/" taken off."""

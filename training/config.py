@@ -176,9 +176,3 @@ def overrides(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields that were given on the command line."""
     given = {name: getattr(args, name, None) for name in Recipe.model_fields}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def recipe_from(args: argparse.Namespace, *defaults: dict[str, Any]) -> Recipe:
-    """Return the effective recipe: defaults, then the named recipe, then the options."""
-    named = load_recipe(args.recipe) if args.recipe else {}
-    return make_recipe(*defaults, named, overrides(args))

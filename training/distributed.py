@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Group:
-    """This process among those of the run."""
+    """Who this process is among those of the run."""
 
     rank: int
     size: int

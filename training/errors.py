@@ -4,7 +4,8 @@ SanError
 ├── RecipeError        a recipe or an option that cannot be used
 ├── DataError          images that are missing, unreadable or do not agree
 ├── CheckpointError    a run that cannot be resumed or saved
-└── DivergedError      the loss is no longer a number
+├── DivergedError      the loss is no longer a number
+└── PretrainedError    weights that cannot be read, or do not fit the architecture
 """
 
 from san_core.errors import SanError
@@ -24,3 +25,7 @@ class CheckpointError(SanError):
 
 class DivergedError(SanError):
     """The loss is infinite or not a number."""
+
+
+class PretrainedError(SanError):
+    """Pretrained weights cannot be had, cannot be read, or do not fit the architecture."""

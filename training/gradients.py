@@ -48,7 +48,7 @@ class FlatGradients:
             return stop
         self._flat[-1] = float(stop)
         sizes = [s.numel() for s in self._statistics]
-        parts = self._flat[self._count : -1].split(sizes)
+        parts = torch.split(self._flat[self._count : -1], sizes)
         for part, own in zip(parts, self._statistics, strict=True):
             part.copy_(own.reshape(-1))
         group.sum(self._flat)

@@ -25,7 +25,7 @@ def stop_on_signal() -> Iterator[StopRequest]:
         yield stop
         return
 
-    def handle(number: int, _frame: FrameType | None) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:
         if stop.requested:
             raise KeyboardInterrupt
         stop.requested = True

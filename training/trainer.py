@@ -93,7 +93,7 @@ class Trainer:
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         named = list(self.objective.trained_parameters())
-        self._names = {parameter: name for name, parameter in named}
+        self._names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named}
         for tensor in self.network.state_dict().values():
             self.group.broadcast(tensor)
         statistics = [b for b in self.network.buffers() if b.is_floating_point()]
@@ -239,7 +239,9 @@ class Trainer:
             settings["lr"] = rate
         self.gradients.zero()
         share = 1.0 / len(micro)
-        passes = Passes(lambda loss: self._scaler.scale(loss * share).backward(), self._autocast)
+        passes = Passes(
+            lambda loss: torch.autograd.backward(self._scaler.scale(loss * share)), self._autocast
+        )
         for raw in micro:
             labels = raw.labels.to(self.group.device) if self.loader.labelled else None
             images = {side: self._normalise(pixels) for side, pixels in raw.pixels.items()}

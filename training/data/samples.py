@@ -115,7 +115,7 @@ class TrainingSamples(Dataset[Sample]):
 
 
 class CentreSamples(Dataset[Sample]):
-    """The centre crop of evaluation, as the bundle's preprocessing defines it. A key is an index."""
+    """Centre crops as the bundle's preprocessing defines them. A key is an index."""
 
     def __init__(
         self, folder: ImageFolder, resolutions: Sequence[int], preprocessing: Preprocessing

@@ -1,0 +1,94 @@
+"""`san train`: from images to a bundle."""
+
+import argparse
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from training import checkpoint
+from training.config import Recipe, add_recipe_arguments, load_recipe, make_recipe, overrides
+from training.data.folder import index_training
+from training.distributed import joined_group
+from training.errors import RecipeError
+from training.run import Task, from_bundle, from_scratch, train
+
+HELP = "Train a scale adaptive network on a folder of images, resumably."
+
+_INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--data", type=Path, metavar="DIR", help="train/CLASS/… and val/CLASS/…")
+    parser.add_argument(
+        "--from", dest="source", type=Path, metavar="BUNDLE", help="start from this bundle"
+    )
+    parser.add_argument(
+        "--images", type=Path, metavar="DIR", help="distil --from on images without labels"
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="RUN", help="run folder")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --output")
+    parser.add_argument("--export", type=Path, metavar="BUNDLE", help="write a bundle at the end")
+    parser.add_argument(
+        "--baseline",
+        action="store_true",
+        help="an individually trained network: one resolution, kernels of its own",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_recipe_arguments(parser)
+
+
+def _stored(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the recipe of the run that is resumed, so that its options need not be repeated."""
+    path = args.output / checkpoint.FILE_NAME
+    if not (args.resume and path.is_file()):
+        return {}
+    recipe: dict[str, Any] = checkpoint.read_state(path)["recipe"]
+    return recipe
+
+
+def _layers(args: argparse.Namespace) -> Callable[[dict[str, Any]], Recipe]:
+    """Return what puts the named recipe, the resumed run's and the options over some defaults."""
+    named = load_recipe(args.recipe) if args.recipe else {}
+    baseline = {"meta_learner": "private", "beta": 0.0} if args.baseline else {}
+    stored = _stored(args)
+    return lambda defaults: make_recipe(defaults, named, baseline, stored, overrides(args))
+
+
+def _prepare(args: argparse.Namespace) -> tuple[Task, Recipe]:
+    layered = _layers(args)
+    if args.images is not None:
+        if args.source is None:
+            raise RecipeError("--images distils a bundle: say which one with --from.")
+        from training import distil  # only for this kind of run
+
+        return distil.prepare(args.source, args.images, args.data, layered)
+    if args.data is None:
+        raise RecipeError("Say where the images are with --data DIR.")
+    training, validation = index_training(args.data)
+    if args.source is not None:
+        return from_bundle(args.source, training, validation, layered)
+    recipe = layered({})
+    if args.baseline and len(recipe.resolutions) != 1:
+        raise RecipeError("A baseline has one resolution: say which with --resolutions.")
+    return from_scratch(recipe, training, validation), recipe
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, and export if asked."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    task, recipe = _prepare(args)
+    with joined_group(recipe.device) as group:
+        if not group.is_main:
+            logging.disable(logging.INFO)
+        done = train(
+            task,
+            recipe,
+            group,
+            args.output,
+            resume=args.resume,
+            bundle=args.export,
+            quiet=args.quiet,
+        )
+    return 0 if done else _INTERRUPTED

@@ -1,0 +1,138 @@
+"""Measuring accuracy: many probes of one network, every image decoded once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from san_core.mode import Mode
+from san_core.preprocessing import Preprocessing
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from training.accuracy import Score
+from training.data.folder import ImageFolder
+from training.data.loader import Normaliser, centre_batches
+from training.distributed import Group
+
+Progress = Callable[[int, int], None]
+"""Called with images done (in this process) and images in all of its share."""
+
+_TOP = 5
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A main network tested at a resolution."""
+
+    test: int
+    """Side of the images."""
+    row: int
+    """Resolution for which the main network is generated."""
+    mode: Mode = Mode.PROXY
+
+    def state(self, network: ScaleAdaptiveNetwork) -> dict[str, Tensor]:
+        """Generate the main network."""
+        return network.generate(self.row, self.mode)
+
+
+@dataclass(frozen=True)
+class Uncalibrated:
+    """Ideal inference before calibration: encoding of the test resolution, batch norm of a row.
+
+    The left panel of Table 2, where any row may meet any test resolution.
+    """
+
+    test: int
+    row: int
+
+    def state(self, network: ScaleAdaptiveNetwork) -> dict[str, Tensor]:
+        """Generate the main network."""
+        state = network.generate(self.row, Mode.PROXY)
+        kernels = network.generate(self.test, Mode.IDEAL)
+        return state | {f"{k.name}.weight": kernels[f"{k.name}.weight"] for k in network.kernels}
+
+
+AnyProbe = Probe | Uncalibrated
+
+
+@dataclass
+class Measurement:
+    """What probes scored, and which images each of them got right."""
+
+    scores: dict[AnyProbe, Score]
+    hits: dict[AnyProbe, Tensor]
+    """By probe: bool [images], in the folder's order; unreadable ones count as missed."""
+    read: Tensor
+    """bool [images]: which images could be read."""
+
+
+@torch.inference_mode()
+def measure(
+    network: ScaleAdaptiveNetwork,
+    probes: Iterable[AnyProbe],
+    folder: ImageFolder,
+    preprocessing: Preprocessing,
+    group: Group,
+    *,
+    batch_size: int = 64,
+    workers: int = -1,
+    max_unreadable: int = 100,
+    progress: Progress | None = None,
+) -> Measurement:
+    """Score all probes; the processes share the images, and each image counts once."""
+    wanted = sorted(set(probes), key=lambda p: (-p.test, -p.row, str(p)))
+    resolutions = sorted({p.test for p in wanted}, reverse=True)
+    images, device = len(folder), group.device
+    first = torch.zeros(len(wanted), images, dtype=torch.uint8, device=device)
+    among = torch.zeros(len(wanted), dtype=torch.long, device=device)
+    read = torch.zeros(images, dtype=torch.uint8, device=device)
+    normalise = Normaliser(preprocessing, device)
+    was_training = network.training
+    network.eval()
+    done = 0
+    try:
+        for raw in centre_batches(
+            folder,
+            resolutions,
+            preprocessing,
+            group,
+            batch_size=batch_size,
+            workers=workers,
+            max_unreadable=max_unreadable,
+        ):
+            labels = raw.labels.to(device)
+            where = torch.tensor(raw.indices, device=device)
+            read[where] = 1
+            inputs = {side: normalise(pixels) for side, pixels in raw.pixels.items()}
+            for position, probe in enumerate(wanted):
+                logits = functional_call(
+                    network.skeleton, probe.state(network), (inputs[probe.test],)
+                )
+                guesses = logits.topk(min(_TOP, logits.shape[1]), dim=1).indices
+                right = guesses == labels[:, None]
+                first[position, where] = right[:, 0].to(torch.uint8)
+                among[position] += right.any(1).sum()
+            done += len(raw.indices)
+            if progress:
+                progress(done, -(-images // group.size))
+    finally:
+        network.train(was_training)
+    # Each image was counted by one process only, so that sums are unions.
+    for tensor in (first, among, read):
+        group.sum(tensor)
+    n = int(read.sum())
+    hits1 = first.sum(1, dtype=torch.long).tolist()
+    scores = {p: Score(n, a, b) for p, a, b in zip(wanted, hits1, among.tolist(), strict=True)}
+    hits = {p: first[i].bool().cpu() for i, p in enumerate(wanted)}
+    return Measurement(scores, hits, read.bool().cpu())
+
+
+def table_probes(rows: Sequence[int], tests: Sequence[int]) -> list[AnyProbe]:
+    """Return the probes of Table 1: every row (encoding and BN of S_j) at every test resolution."""
+    return [Probe(test, row) for row in rows for test in tests]
+
+
+def mode_probes(tests: Sequence[int], modes: Sequence[Mode]) -> list[AnyProbe]:
+    """Return the probes that serve each test resolution in each mode."""
+    return [Probe(test, test, mode) for test in tests for mode in modes]

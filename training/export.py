@@ -1,0 +1,72 @@
+"""From a run to a bundle."""
+
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from san_core import bundle
+from san_core.bundle import Accuracy, Manifest
+from san_core.mode import Mode
+from san_core.preprocessing import Preprocessing
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from training.accuracy import Score
+from training.config import Recipe
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def provenance(recipe: Recipe, **more: Any) -> dict[str, Any]:
+    """Tell how a bundle came about."""
+    return {
+        "recipe": recipe.model_dump(mode="json"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["san", *sys.argv[1:]]),
+        "san_serve": _version("san-serve"),
+        "torch": torch.__version__,
+        **more,
+    }
+
+
+def accuracy_entry(
+    resolution: int, score: Score, dataset: str, mode: Mode = Mode.PROXY
+) -> Accuracy:
+    """Turn a score into what the manifest keeps."""
+    return Accuracy(
+        resolution=resolution,
+        mode=mode,
+        top1=score.top1,
+        top5=score.top5,
+        n=score.n,
+        dataset=dataset,
+    )
+
+
+def export(
+    path: Path,
+    network: ScaleAdaptiveNetwork,
+    *,
+    classes: tuple[str, ...],
+    preprocessing: Preprocessing,
+    told: dict[str, Any],
+    accuracy: tuple[Accuracy, ...] = (),
+) -> None:
+    """Write the bundle that the service loads."""
+    manifest = Manifest(
+        name=path.stem,
+        network=network.config,
+        classes=classes,
+        preprocessing=preprocessing,
+        accuracy=accuracy,
+        provenance=told,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    bundle.save(path, network, manifest)

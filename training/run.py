@@ -1,0 +1,267 @@
+"""A whole training run: from a task and a recipe to a checkpointed run and a bundle."""
+
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from san_core.bundle import Accuracy, Manifest
+from san_core.bundle import load as load_bundle
+from san_core.preprocessing import Preprocessing
+from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from training import checkpoint, curves
+from training.config import Recipe
+from training.data.folder import ImageFolder
+from training.data.loader import Normaliser, TrainingLoader
+from training.data.order import Order
+from training.data.samples import TrainingSamples
+from training.distributed import Group
+from training.errors import CheckpointError, DataError
+from training.evaluate import Measurement, Probe, measure
+from training.export import accuracy_entry, export, provenance
+from training.interrupt import stop_on_signal
+from training.objective import MixedScale, Objective
+from training.progress import ProgressBar
+from training.recipe_file import dump_toml
+from training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+# Fields that may differ when a run is resumed: they change how fast it goes, not what it computes.
+_MACHINE = frozenset(
+    {"device", "workers", "validate_every", "checkpoint_minutes", "checkpoint_steps"}
+    | {"max_unreadable", "compile", "batch_size", "accumulate"}
+)
+
+
+@dataclass
+class Task:
+    """What is trained, and on what."""
+
+    network: ScaleAdaptiveNetwork
+    classes: tuple[str, ...]
+    preprocessing: Preprocessing
+    training: ImageFolder
+    validation: ImageFolder | None
+    objective: Callable[[ScaleAdaptiveNetwork, Recipe], Objective]
+    told: dict[str, Any] = field(default_factory=dict)
+    """What else the bundle's provenance should say, e.g. licence and data."""
+
+
+def mixed_scale(network: ScaleAdaptiveNetwork, recipe: Recipe) -> Objective:
+    """Make the paper's objective, or an ablation of it, as the recipe says."""
+    return MixedScale(
+        network,
+        alpha=recipe.alpha,
+        beta=recipe.beta,
+        label_smoothing=recipe.label_smoothing,
+        compiled=recipe.compile,
+    )
+
+
+def new_network(recipe: Recipe, num_classes: int) -> ScaleAdaptiveNetwork:
+    """Draw a fresh network from the recipe's seed."""
+    torch.manual_seed(recipe.seed)
+    config = NetworkConfig(
+        architecture=recipe.architecture,
+        resolutions=recipe.resolutions,
+        num_classes=num_classes,
+        meta_learner=recipe.meta_learner,
+        generate_stem=recipe.generate_stem,
+        shared_batch_norm=recipe.shared_batch_norm,
+    )
+    return ScaleAdaptiveNetwork(config, initialisation=recipe.initialisation)
+
+
+def from_scratch(recipe: Recipe, training: ImageFolder, validation: ImageFolder | None) -> Task:
+    """Make the task of training a fresh network on labelled images."""
+    return Task(
+        network=new_network(recipe, len(training.classes)),
+        classes=training.classes,
+        preprocessing=Preprocessing(
+            crop_ratio=recipe.crop_ratio, interpolation=recipe.interpolation
+        ),
+        training=training.limited(recipe.limit_images),
+        validation=validation,
+        objective=mixed_scale,
+    )
+
+
+def from_bundle(
+    source: Path,
+    training: ImageFolder,
+    validation: ImageFolder | None,
+    layered: Callable[[dict[str, Any]], Recipe],
+) -> tuple[Task, Recipe]:
+    """Make the task of training a bundle's network further on labelled images."""
+    start = load_bundle(source)
+    if set(training.classes) != set(start.manifest.classes):
+        raise DataError(f"The classes of {training.root} are not those of {source}.")
+    recipe = layered(recipe_fields(start.manifest))
+    task = from_scratch(recipe, training, validation)
+    task.network = trainable(start.network)
+    task.preprocessing = start.manifest.preprocessing
+    task.told = {"started_from": start.manifest.name}
+    return task, recipe
+
+
+def recipe_fields(manifest: Manifest) -> dict[str, Any]:
+    """Return the recipe's fields that a bundle decides."""
+    config = manifest.network
+    return {
+        "architecture": config.architecture,
+        "resolutions": config.resolutions,
+        "meta_learner": config.meta_learner,
+        "generate_stem": config.generate_stem,
+        "shared_batch_norm": config.shared_batch_norm,
+        "crop_ratio": manifest.preprocessing.crop_ratio,
+        "interpolation": manifest.preprocessing.interpolation,
+    }
+
+
+def trainable(network: ScaleAdaptiveNetwork) -> ScaleAdaptiveNetwork:
+    """Give a loaded network storage of its own (a bundle's is the mapped file) and gradients."""
+    own = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    network.load_state_dict(own, assign=True)
+    return network.requires_grad_(True)
+
+
+def check_resumable(folder: Path, recipe: Recipe) -> None:
+    """Refuse to continue a run with a recipe that computes something else."""
+    stored = checkpoint.read_state(folder / checkpoint.FILE_NAME)["recipe"]
+    now = recipe.model_dump(mode="json")
+    changed = [k for k in now if k not in _MACHINE and now[k] != stored.get(k)]
+    if changed:
+        name = changed[0]
+        raise CheckpointError(
+            f"The run in {folder} was started with {name} = {stored.get(name)}, not {now[name]}. "
+            "Leave that option out to continue it, or choose another --output."
+        )
+
+
+def validation_scores(task: Task, recipe: Recipe, group: Group) -> Measurement | None:
+    """Measure every trained resolution on the validation images, if there are any."""
+    if task.validation is None:
+        return None
+    return measure(
+        task.network,
+        [Probe(side, side) for side in task.network.resolutions],
+        task.validation,
+        task.preprocessing,
+        group,
+        batch_size=recipe.batch_size,
+        workers=recipe.workers,
+        max_unreadable=recipe.max_unreadable,
+    )
+
+
+def train(
+    task: Task,
+    recipe: Recipe,
+    group: Group,
+    folder: Path,
+    *,
+    resume: bool = False,
+    bundle: Path | None = None,
+    quiet: bool = False,
+) -> bool:
+    """Train to the end and export; return False if stopped before, ready to be resumed."""
+    exists = (folder / checkpoint.FILE_NAME).is_file()
+    if exists and not resume:
+        raise CheckpointError(
+            f"{folder} already holds a run. Continue it with --resume or choose another --output."
+        )
+    if exists:
+        check_resumable(folder, recipe)
+    folder.mkdir(parents=True, exist_ok=True)
+    if group.is_main:
+        (folder / "recipe.toml").write_text(dump_toml(recipe.model_dump(mode="json")))
+    group.barrier()
+    task.network.to(group.device)
+    objective = task.objective(task.network, recipe)
+    measured: dict[int, Accuracy] = {}
+
+    def validate() -> dict[int, float]:
+        found = validation_scores(task, recipe, group)
+        assert found is not None
+        for probe, score in found.scores.items():
+            measured[probe.test] = accuracy_entry(probe.test, score, _dataset(task))
+        return {side: entry.top1 for side, entry in measured.items()}
+
+    bar = ProgressBar(sys.stderr if group.is_main and not quiet else None)
+    with stop_on_signal() as stop:
+        trainer = Trainer(
+            objective,
+            _loader(task, recipe, group, objective.resolutions),
+            Normaliser(task.preprocessing, group.device, channels_last=recipe.channels_last),
+            recipe,
+            group,
+            folder,
+            validate=validate if task.validation else None,
+            bar=bar,
+            stop=stop,
+        )
+        if exists:
+            trainer.resume()
+            bar.say(f"Resuming {folder} at step {trainer.global_step}.")
+        if not trainer.fit():
+            bar.say(f"Stopped at step {trainer.global_step}; continue with --resume.")
+            return False
+    with trainer.averaged_weights():
+        if bundle and task.validation and not measured:
+            validate()
+        if group.is_main:
+            curves.draw(folder)
+            if bundle:
+                told = provenance(recipe, data=str(task.training.root), **task.told)
+                export(
+                    bundle,
+                    task.network,
+                    classes=task.classes,
+                    preprocessing=task.preprocessing,
+                    told=told,
+                    accuracy=tuple(measured.values()),
+                )
+                bar.say(f"Wrote {bundle}.")
+    group.barrier()
+    return True
+
+
+def _dataset(task: Task) -> str:
+    assert task.validation is not None
+    root = task.validation.root
+    return f"{root.parent.name}/{root.name}"
+
+
+def _loader(
+    task: Task, recipe: Recipe, group: Group, resolutions: tuple[int, ...]
+) -> TrainingLoader:
+    samples = TrainingSamples(
+        task.training,
+        resolutions,
+        seed=recipe.seed,
+        area=recipe.crop_area,
+        flip=recipe.flip,
+        interpolation=task.preprocessing.interpolation,
+    )
+    order = Order(
+        len(task.training),
+        recipe.batch_size,
+        recipe.accumulate,
+        group.size,
+        group.rank,
+        recipe.seed,
+    )
+    if group.is_main and order.images_per_step != recipe.batch_size:
+        log.info("One step takes %d images.", order.images_per_step)
+    return TrainingLoader(
+        samples,
+        order,
+        device=group.device,
+        workers=recipe.workers,
+        max_unreadable=recipe.max_unreadable,
+    )

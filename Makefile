@@ -72,6 +72,7 @@ bench: $(READY) ## Run a benchmark (BENCH=)
 	$(BIN)/python -m benchmarks.$(BENCH)
 
 train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step work
+	rm -rf runs/smoke
 	$(BIN)/python examples/draw_shapes.py runs/smoke/data --images 40
 	$(BIN)/san train --data runs/smoke/data --arch resnet18 --resolutions 64,48,32 --epochs 2 \
 		--batch-size 16 --output runs/smoke/run --export runs/smoke/bundle.safetensors

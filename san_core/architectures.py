@@ -38,7 +38,7 @@ def build(name: str, num_classes: int = 1000, device: str | torch.device = "cpu"
         for attribute in ("aux1", "aux2", "AuxLogits"):
             if hasattr(module, attribute):
                 setattr(module, attribute, None)
-        module.aux_logits = False
+        module.__dict__["aux_logits"] = False
     return module
 
 

@@ -91,11 +91,15 @@ class FoldedArchitecture:
 
     @torch.no_grad()
     def fold(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Turn a state dict of the stock architecture into one of `module`.
+        """Turn a state dict of the stock architecture into one of `module`."""
+        return self.fold_differentiably(state_dict)
+
+    def fold_differentiably(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Fold as part of a graph: for training with fixed statistics.
 
         W' = W * gamma / sqrt(var + eps) per output channel; b' = beta + (b - mean) * that factor.
         """
-        folded = dict(state_dict)
+        folded = copy.copy(state_dict)
         for fold in self._folds:
             gamma, beta, mean, var, _ = (
                 folded.pop(f"{fold.norm}.{name}") for name in _NORM_TENSORS

@@ -198,12 +198,12 @@ class Preprocessing:
     @cached_property
     def scale(self) -> npt.NDArray[np.float32]:
         """What a pixel value 0 to 255 is multiplied by, per channel."""
-        return (1.0 / (255.0 * np.asarray(self.std))).astype(np.float32)
+        return np.asarray([1.0 / (255.0 * s) for s in self.std], np.float32)
 
     @cached_property
     def offset(self) -> npt.NDArray[np.float32]:
         """What is added after that, per channel."""
-        return (-np.asarray(self.mean) / np.asarray(self.std)).astype(np.float32)
+        return np.asarray([-m / s for m, s in zip(self.mean, self.std, strict=True)], np.float32)
 
     def normalise(
         self, pixels: npt.NDArray[np.uint8], out: npt.NDArray[np.float32] | None = None

@@ -15,6 +15,7 @@ from torch.func import functional_call
 
 from san_core.architectures import build, dissect
 from san_core.errors import ResolutionError
+from san_core.generation import StateDictTemplate
 from san_core.meta_learner import Initialisation, MetaLearnerKind, make_meta_learner
 from san_core.mode import Ingredients, Mode, ingredients
 from san_core.private_batch_norm import STATISTICS, PrivateBatchNorm, blended, by_layer
@@ -80,6 +81,7 @@ class ScaleAdaptiveNetwork(nn.Module):
         self.calibrated = nn.ModuleDict()
         # In a tuple, so that the storage-less skeleton is no submodule with parameters of its own.
         self._skeleton = (copy.deepcopy(module).to("meta"),)
+        self._template = StateDictTemplate(self.skeleton, self.kernels)
 
     @property
     def resolutions(self) -> tuple[int, ...]:
@@ -124,22 +126,26 @@ class ScaleAdaptiveNetwork(nn.Module):
             holder.register_buffer(name, statistics[name].detach().clone())
         self.calibrated[str(resolution)] = holder
 
+    def _norm_tensors(self, parts: Ingredients) -> dict[str, Tensor]:
+        lower = self.batch_norm(parts.lower)
+        flat = blended(lower, self.batch_norm(parts.upper), parts.blend)
+        if parts.statistics is not None:
+            holder = self.calibrated[str(parts.statistics)]
+            flat |= {name: getattr(holder, name) for name in STATISTICS}
+        tensors = by_layer(flat, self.norms)
+        for slot, tracked in zip(self.norms, lower.num_batches_tracked.unbind(), strict=True):
+            tensors[f"{slot.name}.num_batches_tracked"] = tracked
+        return tensors
+
     def main_parameters(self, resolution: int, mode: Mode = Mode.PROXY) -> dict[str, Tensor]:
         """Return every tensor of the main network, differentiable, by its stock name."""
         parts = self.ingredients(resolution, mode)
+        tensors = self.shared.by_name() | self._norm_tensors(parts)
         flat = self.meta_learner(parts.encoding)
-        tensors = dict(self.shared.by_name())
-        sizes = [slot.numel for slot in self.kernels]
-        for slot, kernel in zip(self.kernels, flat.split_with_sizes(sizes), strict=True):
+        # split, unlike slicing, gathers the kernels' gradients in one copy
+        kernels = flat.split_with_sizes([slot.numel for slot in self.kernels])
+        for slot, kernel in zip(self.kernels, kernels, strict=True):
             tensors[f"{slot.name}.weight"] = kernel.view(slot.shape)
-        lower = self.batch_norm(parts.lower)
-        norm = blended(lower, self.batch_norm(parts.upper), parts.blend)
-        if parts.statistics is not None:
-            holder = self.calibrated[str(parts.statistics)]
-            norm |= {name: getattr(holder, name) for name in STATISTICS}
-        tensors |= by_layer(norm, self.norms)
-        for norm_slot, tracked in zip(self.norms, lower.num_batches_tracked.unbind(), strict=True):
-            tensors[f"{norm_slot.name}.num_batches_tracked"] = tracked
         return tensors
 
     def forward(self, images: Tensor, resolution: int, mode: Mode = Mode.PROXY) -> Tensor:
@@ -155,9 +161,19 @@ class ScaleAdaptiveNetwork(nn.Module):
         The kernels are views of one fresh buffer; shared and BN tensors are the meta network's own,
         to be read and not written.
         """
-        tensors = self.main_parameters(resolution, mode)
-        order = list(self.skeleton.state_dict())
-        return {name: tensors[name].detach() for name in order}
+        parts = self.ingredients(resolution, mode)
+        shared = self.shared.by_name()
+
+        def make() -> dict[str, Tensor]:
+            return shared | self._norm_tensors(parts)
+
+        if parts.blend or parts.statistics is not None:
+            around = self._template.around_kernels(make())
+        else:
+            private = self.batch_norm(parts.lower)
+            sources = [*shared.values(), *private.flat().values(), private.num_batches_tracked]
+            around = self._template.remembered(parts.lower, sources, make)
+        return self._template.filled(around, self.meta_learner(parts.encoding))
 
 
 class _SharedTensors(nn.Module):

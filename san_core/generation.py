@@ -1,0 +1,60 @@
+"""Generating main networks at the speed of memory.
+
+Between two encodings only the kernels differ: one fused multiply-add into a fresh buffer. The rest
+of a state dict is the meta network's own tensors, cut into layers once per private batch norm.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from san_core.meta_learner import KernelSlot
+
+
+class StateDict(dict[str, Tensor]):
+    """A state dict with the layers' versions, which some architectures ask for on loading."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], metadata: object) -> None:
+        super().__init__(tensors)
+        self._metadata = metadata
+
+
+class StateDictTemplate:
+    """The stock state dict of one network, its kernels left open."""
+
+    def __init__(self, skeleton: nn.Module, kernels: Sequence[KernelSlot]) -> None:
+        stock = skeleton.state_dict()
+        self._order = tuple(stock)
+        self._metadata = getattr(stock, "_metadata", None)
+        self._kernel_names = [f"{slot.name}.weight" for slot in kernels]
+        self._kernel_shapes = [torch.empty(slot.shape, device="meta") for slot in kernels]
+        self._remembered: dict[int, tuple[list[int], dict[str, Tensor]]] = {}
+
+    def around_kernels(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Bring all tensors but the kernels into the stock order, with places for the kernels."""
+        open_places = dict.fromkeys(self._kernel_names, torch.empty(0))
+        tensors = {name: tensor.detach() for name, tensor in tensors.items()} | open_places
+        return {name: tensors[name] for name in self._order}
+
+    def remembered(
+        self, key: int, sources: Sequence[Tensor], make: Callable[[], dict[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        """Return `around_kernels(make())`, made anew only if a source has moved in memory.
+
+        What it holds are views of the sources, so writing to these needs no new one.
+        """
+        addresses = [tensor.data_ptr() for tensor in sources]
+        found = self._remembered.get(key)
+        if found is None or found[0] != addresses:
+            found = addresses, self.around_kernels(make())
+            self._remembered[key] = found
+        return found[1]
+
+    def filled(self, around: dict[str, Tensor], flat: Tensor) -> dict[str, Tensor]:
+        """Return the state dict with kernels that are views of `flat` [N]."""
+        # One call into C++; splitting and viewing one by one costs more than generating does.
+        kernels = torch._C._nn.unflatten_dense_tensors(flat, self._kernel_shapes)
+        state = StateDict(around, self._metadata)
+        state.update(zip(self._kernel_names, kernels, strict=True))
+        return state

@@ -1,0 +1,202 @@
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from san_core.bundle import Accuracy, Manifest, load, read_manifest, replace_accuracy, save
+from san_core.errors import (
+    BundleError,
+    BundleMismatchError,
+    BundleNotFoundError,
+    CorruptManifestError,
+    ForeignFileError,
+    NewerBundleError,
+    NonFiniteBundleError,
+    TruncatedBundleError,
+)
+from san_core.mode import Mode
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+
+CLASSES = tuple("abcdefg")
+
+
+@pytest.fixture(scope="module")
+def network(make_network: Callable[..., ScaleAdaptiveNetwork]) -> ScaleAdaptiveNetwork:
+    network = make_network("mobilenet_v2")
+    channels = sum(slot.channels for slot in network.norms)
+    statistics = {"running_mean": torch.rand(channels), "running_var": torch.rand(channels) + 0.5}
+    network.set_calibrated(80, statistics)
+    return network
+
+
+def measured(resolution: int, top1: float, mode: Mode = Mode.PROXY) -> Accuracy:
+    return Accuracy(
+        resolution=resolution, mode=mode, top1=top1, top5=1.0, n=100, dataset="drawn shapes"
+    )
+
+
+@pytest.fixture
+def manifest(network: ScaleAdaptiveNetwork) -> Manifest:
+    return Manifest(
+        name="tiny",
+        network=network.config,
+        classes=CLASSES,
+        accuracy=(measured(96, 0.7), measured(48, 0.5)),
+        provenance={"licence": "Apache-2.0", "recipe": {"epochs": 1}},
+    )
+
+
+@pytest.fixture
+def file(network: ScaleAdaptiveNetwork, manifest: Manifest, tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.safetensors"
+    save(path, network, manifest, extras={"quantization.96.low": torch.arange(3.0)})
+    return path
+
+
+def rewrite_manifest(file: Path, change: Callable[[dict], None]) -> None:  # type: ignore[type-arg]
+    raw = file.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    manifest = json.loads(header["__metadata__"]["san_manifest"])
+    change(manifest)
+    header["__metadata__"]["san_manifest"] = json.dumps(manifest)
+    new = json.dumps(header).encode()
+    file.write_bytes(len(new).to_bytes(8, "little") + new + raw[8 + length :])
+
+
+def test_round_trip(network: ScaleAdaptiveNetwork, manifest: Manifest, file: Path) -> None:
+    bundle = load(file)
+    assert bundle.manifest == manifest.model_copy(update={"calibrated": (80,)})
+    assert read_manifest(file) == bundle.manifest
+    assert torch.equal(bundle.extras["quantization.96.low"], torch.arange(3.0))
+    images = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        for mode in Mode:
+            assert torch.equal(bundle.network(images, 80, mode), network(images, 80, mode))
+
+
+def test_half_precision_halves_the_file_and_keeps_the_answer(
+    network: ScaleAdaptiveNetwork, manifest: Manifest, file: Path, tmp_path: Path
+) -> None:
+    half = tmp_path / "half.safetensors"
+    save(half, network, manifest, dtype=torch.float16)
+    assert half.stat().st_size < 0.6 * file.stat().st_size
+    bundle = load(half)
+    assert all(p.dtype == torch.float32 for p in bundle.network.parameters())
+    images = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        expected = network(images, 64)
+        torch.testing.assert_close(bundle.network(images, 64), expected, rtol=0.02, atol=0.02)
+
+
+def test_float32_tensors_are_not_copied_out_of_the_mapping(file: Path) -> None:
+    weight = load(file).network.meta_learner.weight
+    mapped = [
+        tuple(int(end, 16) for end in line.split()[0].split("-"))
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if line.endswith(file.name)
+    ]
+    assert any(start <= weight.data_ptr() < end for start, end in mapped)
+
+
+def test_a_file_cut_anywhere_is_reported_as_truncated_or_foreign(file: Path) -> None:
+    whole = file.read_bytes()
+    for keep in (0, 5, 8, 300, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:keep])
+        expected = ForeignFileError if keep <= 8 else TruncatedBundleError
+        with pytest.raises(expected):
+            load(file)
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    jpeg = tmp_path / "photo.safetensors"
+    jpeg.write_bytes(b"\xff\xd8\xff\xe0" * 100)
+    plain = tmp_path / "plain.safetensors"
+    save_file({"weight": torch.zeros(2)}, plain)
+    with pytest.raises(ForeignFileError, match="no safetensors"):
+        load(jpeg)
+    with pytest.raises(ForeignFileError, match="no manifest"):
+        load(plain)
+    with pytest.raises(BundleNotFoundError):
+        load(tmp_path / "none.safetensors")
+
+
+def test_newer_format(file: Path) -> None:
+    rewrite_manifest(file, lambda m: m.update(format_version=99, something_new=1))
+    with pytest.raises(NewerBundleError, match="format 99"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.update(classes=["only one"]),
+        lambda m: m.pop("network"),
+        lambda m: m.update(surprise=1),
+        lambda m: m["network"].update(resolutions=[]),
+        lambda m: m["accuracy"][0].update(top1=70.0),
+    ],
+)
+def test_corrupt_manifest(file: Path, change: Callable[[dict], None]) -> None:  # type: ignore[type-arg]
+    rewrite_manifest(file, change)
+    with pytest.raises(CorruptManifestError):
+        load(file)
+
+
+def test_tensors_that_do_not_fit_the_manifest(file: Path) -> None:
+    rewrite_manifest(file, lambda m: m["network"].update(architecture="resnet18"))
+    with pytest.raises(BundleMismatchError, match="do not fit"):
+        load(file)
+
+
+def test_not_a_number_is_neither_written_nor_read(
+    make_network: Callable[..., ScaleAdaptiveNetwork], file: Path
+) -> None:
+    before = file.read_bytes()
+    network = make_network("mobilenet_v2")
+    with torch.no_grad():
+        network.batch_norm(96).bias[3] = float("nan")
+    manifest = Manifest(name="tiny", network=network.config, classes=CLASSES)
+    with pytest.raises(NonFiniteBundleError, match="nothing was written"):
+        save(file, network, manifest)
+    assert file.read_bytes() == before
+    file.write_bytes(before[:-4] + b"\x00\x00\xc0\x7f")  # NaN as the last float32
+    with pytest.raises(NonFiniteBundleError, match="must not be served"):
+        load(file)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
+    network: ScaleAdaptiveNetwork, manifest: Manifest, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = file.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("san_core.bundle.save_file", full)
+    with pytest.raises(BundleError, match="No space left"):
+        save(file, network, manifest)
+    assert file.read_bytes() == before
+    assert os.listdir(file.parent) == [file.name]  # noqa: PTH208
+
+
+def test_a_manifest_of_another_network_is_refused(
+    network: ScaleAdaptiveNetwork, manifest: Manifest, tmp_path: Path
+) -> None:
+    other = manifest.model_copy(
+        update={"network": type(network.config)("resnet18", (96, 64, 48), 7)}
+    )
+    with pytest.raises(BundleMismatchError):
+        save(tmp_path / "x.safetensors", network, other)
+
+
+def test_new_figures_replace_those_of_the_same_point(manifest: Manifest) -> None:
+    updated = replace_accuracy(manifest, (measured(48, 0.6), measured(64, 0.65)))
+    assert [(a.resolution, a.top1) for a in updated.accuracy] == [(96, 0.7), (64, 0.65), (48, 0.6)]
+    found = updated.accuracy_of(measured(64, 0).point)
+    assert found is not None
+    assert found.top1 == 0.65

@@ -75,7 +75,7 @@ train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step
 	rm -rf runs/smoke
 	$(BIN)/python examples/draw_shapes.py runs/smoke/data --images 40
 	$(BIN)/san train --data runs/smoke/data --arch resnet18 --resolutions 64,48,32 --epochs 2 \
-		--batch-size 16 --output runs/smoke/run --export runs/smoke/bundle.safetensors
+		--batch-size 16 --learning-rate 0.01 --output runs/smoke/run --export runs/smoke/bundle.safetensors
 	$(BIN)/san describe runs/smoke/bundle.safetensors
 
 build: $(READY) ## Build the wheel into dist/

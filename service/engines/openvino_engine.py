@@ -1,0 +1,161 @@
+"""The OpenVINO engine: several times faster than eager torch on a CPU, at the price of compiling.
+
+One template graph per architecture; a main network is a clone of it with the generated, BN-folded
+tensors as constants, fixed to its resolution and compiled.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from san_core.folding import FoldedArchitecture
+from service.engines.base import EngineUnavailableError
+from service.engines.cpu_probe import CpuDecision, apply, probe
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from san_core.bundle import Bundle
+    from san_core.frontier import OperatingPoint
+
+_log = logging.getLogger(__name__)
+
+_LIBRARIES = ("openvino", "torch", "torchvision", "timm")
+"""Whatever has a say in a template's graph."""
+
+
+def user_cache() -> Path:
+    """Where decisions and templates are kept between starts: SAN_CACHE_DIR, or the user's cache."""
+    if chosen := os.environ.get("SAN_CACHE_DIR"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "san-serve"
+
+
+@dataclass(frozen=True)
+class OpenVinoNetwork:
+    """A compiled main network."""
+
+    point: OperatingPoint
+    weight_bytes: int
+    single: Any
+    """Request of the network compiled for one image: knowing the batch is worth a fifth."""
+    many: Any
+    """Request of the network compiled for any batch; None if there are only single images."""
+
+    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Run a batch [n, T, T, 3] and return logits [n, classes]."""
+        from openvino import Tensor
+
+        request = self.single if len(batch) == 1 else self.many
+        request.set_input_tensor(Tensor(batch, shared_memory=True))
+        request.infer()
+        logits: NDArray[np.float32] = request.get_output_tensor().data.copy()
+        return logits
+
+
+class OpenVinoEngine:
+    """Generates, compiles and runs main networks of one bundle with OpenVINO on the CPU."""
+
+    name = "openvino"
+    device = "cpu"
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        threads: int,
+        max_batch: int,
+        device: str = "cpu",
+        decision: CpuDecision | None = None,
+        cache_dir: Path | None = None,
+    ) -> None:
+        """Probe the CPU, unless there is a `decision`, and make or read the template."""
+        if device not in ("cpu", "auto"):
+            raise EngineUnavailableError(f"OpenVINO runs on the cpu here, not on {device}.")
+        cache_dir = cache_dir or user_cache()
+        self._decision = decision or _probe(cache_dir)
+        if not self._decision.usable:
+            raise EngineUnavailableError(
+                f"OpenVINO does not run here ({self._decision.reason}); use the torch engine."
+            )
+        apply(self._decision)
+        try:
+            import openvino as ov
+
+            from service.engines.openvino_template import Template
+        except ImportError as error:
+            raise EngineUnavailableError(f"OpenVINO cannot be loaded: {error}.") from error
+        self._core = ov.Core()
+        self._bundle = bundle
+        self._threads = threads
+        self._max_batch = max_batch
+        self._folded = FoldedArchitecture(bundle.network.skeleton)
+        config = bundle.network.config
+        key = f"{config.architecture} {config.num_classes} {_versions()}"
+        self._template = Template.cached(self._folded.module, cache_dir, key)
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """What `build` accepts."""
+        return ("float",)
+
+    def describe(self) -> dict[str, str]:
+        """Facts for `/version` and the log."""
+        return {
+            "library": f"openvino {version('openvino')}",
+            "isa": self._decision.isa or "no limit",
+            "threads": str(self._threads),
+            "float": self._decision.precision,
+            "reason": self._decision.reason,
+        }
+
+    def build(self, point: OperatingPoint) -> OpenVinoNetwork:
+        """Generate the weights of a point, fold them, put them into the template and compile it."""
+        tensors = self._folded.fold(self._bundle.network.generate(point.resolution, point.mode))
+        size = sum(t.nbytes for t in tensors.values() if t.is_floating_point())
+        graph = self._template.fill(tensors)
+        single = self._compile(graph, 1, point.resolution)
+        many = None
+        if self._max_batch > 1:
+            many = self._compile(graph, (1, self._max_batch), point.resolution)
+            size *= 2  # each has its own copy, packed for its kernels
+        return OpenVinoNetwork(point, size, single, many)
+
+    def close(self) -> None:
+        """Nothing to release beyond what the garbage collector does."""
+
+    def _compile(self, graph: Any, batch: int | tuple[int, int], resolution: int) -> Any:
+        """Fix the graph's shape, and compile it to one stream on this engine's share of the cores.
+
+        Unpinned: two processes that pin their threads land on the same core.
+        """
+        graph.reshape([batch, resolution, resolution, 3])
+        properties = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": self._threads,
+            "ENABLE_CPU_PINNING": False,
+            "INFERENCE_PRECISION_HINT": self._decision.precision,
+        }
+        compiled = self._core.compile_model(graph, "CPU", properties)
+        return compiled.create_infer_request()
+
+
+def _probe(cache_dir: Path) -> CpuDecision:
+    try:
+        return probe(cache_dir)
+    except PackageNotFoundError as error:
+        raise EngineUnavailableError("OpenVINO is not installed.") from error
+
+
+def _versions() -> str:
+    found = [f"{name} {version(name)}" for name in _LIBRARIES]
+    return f"{', '.join(found)} {platform.machine()}"

@@ -60,7 +60,9 @@ class _Published:
         return F.batch_norm(x, *values[index])
 
 
-def resnet(x: Tensor, architecture: str, index: int, state: State | None = None) -> tuple[Tensor, State]:
+def resnet(
+    x: Tensor, architecture: str, index: int, state: State | None = None
+) -> tuple[Tensor, State]:
     bottleneck, depths = RESNETS[architecture]
     net = _Published(state)
     stem = net.tensor("conv1.module.weight", 64, 3, 7, 7, low=-0.1, high=0.1)
@@ -114,7 +116,9 @@ def mobilenet(x: Tensor, index: int, state: State | None = None) -> tuple[Tensor
     return F.linear(x, weight, net.tensor("classifier.module.bias", 11)), net.state
 
 
-def run(architecture: str, x: Tensor, index: int, state: State | None = None) -> tuple[Tensor, State]:
+def run(
+    architecture: str, x: Tensor, index: int, state: State | None = None
+) -> tuple[Tensor, State]:
     """Return logits at the index-th resolution and the checkpoint they were computed with."""
     if architecture == "mobilenet_v2":
         return mobilenet(x, index, state)

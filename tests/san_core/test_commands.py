@@ -1,0 +1,123 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from san_cli.__main__ import COMMANDS, dispatch
+from san_core.architectures import build
+from san_core.bundle import Accuracy, Manifest, load, save
+from san_core.mode import Mode
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+
+
+@pytest.fixture(scope="module")
+def bundle(
+    make_network: Callable[..., ScaleAdaptiveNetwork], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    network = make_network("resnet18")
+    path = tmp_path_factory.mktemp("bundle") / "tiny.safetensors"
+    figures = [(96, Mode.PROXY, 0.7), (80, Mode.PROXY, 0.6), (80, Mode.DATA_FREE, 0.61)]
+    accuracy = tuple(
+        Accuracy(resolution=r, mode=m, top1=t, top5=1, n=50, dataset="drawn") for r, m, t in figures
+    )
+    classes = tuple(f"thing {i}" for i in range(7))
+    manifest = Manifest(name="tiny", network=network.config, classes=classes, accuracy=accuracy)
+    save(path, network, manifest)
+    return path
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    path = tmp_path / "noise.png"
+    Image.effect_noise((120, 90), 80).convert("RGB").save(path)
+    return path
+
+
+def san(*arguments: object) -> int:
+    return dispatch([str(argument) for argument in arguments], COMMANDS)
+
+
+def test_classify_chooses_the_best_measured_point(
+    bundle: Path, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert san("classify", bundle, image, image, "--json", "--top-k", 3) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [a["resolution"] for a in answers] == [96, 96]
+    assert answers[0]["mode"] == "proxy"
+    scores = [p["score"] for p in answers[0]["predictions"]]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert san("classify", bundle, image, "--resolution", 80) == 0
+    assert "at 80 (data_free)" in capsys.readouterr().out
+
+
+def test_classify_names_a_broken_image_and_goes_on(
+    bundle: Path, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"no image")
+    assert san("classify", bundle, broken, image) == 1
+    output = capsys.readouterr()
+    assert "broken.jpg: These bytes are not an image" in output.err
+    assert "noise.png" in output.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--top-k", "0"], "--top-k is at least 1"),
+        (["--resolution", "7"], "outside 32 to 1024"),
+    ],
+)
+def test_classify_refuses_bad_options_in_a_sentence(
+    arguments: list[str],
+    sentence: str,
+    bundle: Path,
+    image: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert san("classify", bundle, image, *arguments) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_describe_shows_points_and_cost(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert san("describe", bundle) == 0
+    text = capsys.readouterr().out
+    assert "resnet18, 7 classes" in text
+    assert "96, 64, 48" in text
+    (row,) = [line for line in text.splitlines() if "data_free" in line]
+    assert row.split()[:4] == ["80", "interpolated", "data_free", "float"]
+    assert "61.00%" in row
+
+
+def test_exported_safetensors_is_a_stock_state_dict(bundle: Path, tmp_path: Path) -> None:
+    output = tmp_path / "net.safetensors"
+    command = ("export", bundle, "--resolution", 80, "--mode", "data_free")
+    assert san(*command, "--format", "safetensors", "-o", output) == 0
+    stock = build("resnet18", 7).eval()
+    stock.load_state_dict(load_file(output))
+    images = torch.rand(2, 3, 80, 80)
+    with torch.no_grad():
+        expected = load(bundle).network(images, 80, Mode.DATA_FREE)
+        torch.testing.assert_close(stock(images), expected)
+
+
+def test_exported_onnx_runs_in_onnxruntime_at_any_batch_size(bundle: Path, tmp_path: Path) -> None:
+    output = tmp_path / "net.onnx"
+    assert san("export", bundle, "--resolution", 64, "--format", "onnx", "-o", output) == 0
+    session = onnxruntime.InferenceSession(output)
+    network = load(bundle).network
+    for n in (1, 3):
+        images = torch.rand(n, 3, 64, 64)
+        (logits,) = session.run(["logits"], {"images": images.numpy()})
+        expected = network(images, 64).numpy()
+        np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-4)
+    facts = session.get_modelmeta().custom_metadata_map
+    assert facts["resolution"] == "64"
+    assert json.loads(facts["classes"])[0] == "thing 0"

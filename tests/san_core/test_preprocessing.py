@@ -1,0 +1,193 @@
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.transforms import v2
+
+from san_core.errors import (
+    CorruptImageError,
+    ImageTooLargeError,
+    NotAnImageError,
+    UnsupportedFormatError,
+)
+from san_core.preprocessing import Preprocessing, decode, inspect
+
+
+def photo(width: int = 300, height: int = 200) -> Image.Image:
+    """Draw a smooth coloured picture: what reduced-scale decoding must reproduce."""
+    x, y = np.meshgrid(np.linspace(0, 3, width), np.linspace(0, 3, height))
+    channels = [np.sin(x + y), np.cos(2 * x), np.sin(x * y)]
+    return Image.fromarray((127 + 120 * np.stack(channels, -1)).astype(np.uint8))
+
+
+def encoded(image: Image.Image, form: str = "JPEG", **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, form, **options)
+    return out.getvalue()
+
+
+def test_at_224_it_is_the_usual_resize_to_256_and_centre_crop() -> None:
+    image = photo(500, 375)
+    usual = v2.Compose(
+        [
+            v2.Resize(256),
+            v2.CenterCrop(224),
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ]
+    )
+    found = Preprocessing()(image, 224)
+    assert found.shape == (3, 224, 224)
+    assert found.dtype == torch.float32
+    # torchvision rounds the longer side and the crop's place to whole pixels; ours does not
+    assert float((found - usual(image)).abs().mean()) < 0.01
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000))
+def test_box_is_a_centred_square_inside_the_image(width: int, height: int) -> None:
+    left, top, right, bottom = Preprocessing().box(width, height)
+    assert right - left == pytest.approx(bottom - top) == pytest.approx(0.875 * min(width, height))
+    assert left + right == pytest.approx(width)
+    assert top + bottom == pytest.approx(height)
+    assert left >= 0 <= top
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 500), (3000, 2), (17, 31)])
+def test_any_shape_of_image_becomes_the_square(size: tuple[int, int]) -> None:
+    assert Preprocessing()(photo(*size), 96).shape == (3, 96, 96)
+
+
+def test_normalise_writes_into_the_buffer_it_is_given() -> None:
+    preprocessing = Preprocessing()
+    pixels = preprocessing.to_pixels(photo(), 64)
+    buffer = np.empty((2, 64, 64, 3), np.float32)
+    preprocessing.normalise(pixels, out=buffer[1])
+    expected = (pixels / 255 - preprocessing.mean) / preprocessing.std
+    np.testing.assert_allclose(buffer[1], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_reduced_scale_decoding_keeps_enough_pixels_and_the_picture() -> None:
+    preprocessing = Preprocessing()
+    data = encoded(photo(1600, 1200), quality=95)
+    reduced = decode(data, at_least=preprocessing.shorter_side(96))
+    assert 110 <= min(reduced.size) < 1200
+    whole = preprocessing(decode(data), 96)
+    assert float((preprocessing(reduced, 96) - whole).abs().mean()) < 0.03
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied(orientation: int) -> None:
+    upright = photo(120, 80)
+    undo = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # as Image.Transpose
+    stored = upright.transpose(undo[orientation]) if orientation > 1 else upright
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(stored, quality=95, exif=exif)
+    header = inspect(data)
+    assert (header.width, header.height) == (120, 80)
+    difference = np.asarray(decode(data), int) - np.asarray(upright, int)
+    assert np.abs(difference).mean() < 4
+
+
+@pytest.mark.parametrize(
+    ("mode", "form"),
+    [
+        ("L", "PNG"),
+        ("1", "PNG"),
+        ("P", "PNG"),
+        ("LA", "PNG"),
+        ("RGBA", "PNG"),
+        ("RGBA", "WEBP"),
+        ("P", "GIF"),
+        ("CMYK", "JPEG"),
+        ("CMYK", "TIFF"),
+        ("L", "JPEG"),
+        ("RGB", "BMP"),
+        ("RGB", "PPM"),
+        ("YCbCr", "JPEG"),
+    ],
+)
+def test_every_colour_mode_becomes_rgb(mode: str, form: str) -> None:
+    data = encoded(photo().convert(mode), form)
+    assert inspect(data).format == form
+    image = decode(data)
+    assert image.mode == "RGB"
+    assert image.size == (300, 200)
+    assert np.asarray(image).std() > 10
+
+
+def test_sixteen_bits_are_scaled_not_clipped() -> None:
+    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    values = np.asarray(decode(encoded(Image.fromarray(ramp), "PNG")))
+    assert values[0, 0, 0] == 0
+    assert values[-1, -1, 0] == 255
+    assert abs(int(values[8, 0, 0]) - 128) <= 1
+
+
+@pytest.mark.parametrize("top", [1.0, 255.0])
+def test_floating_point_images(top: float) -> None:
+    ramp = np.linspace(0, top, 256, dtype=np.float32).reshape(16, 16)
+    values = np.asarray(decode(encoded(Image.fromarray(ramp), "TIFF")))
+    assert (values.min(), values.max()) == (0, 255)
+
+
+def test_alpha_shows_white() -> None:
+    clear = Image.new("RGBA", (8, 8), (200, 0, 0, 0))
+    assert np.asarray(decode(encoded(clear, "PNG"))).min() == 255
+
+
+def test_the_first_frame_of_an_animation() -> None:
+    frames = [Image.new("RGB", (20, 20), c) for c in ("red", "blue", "green")]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert inspect(data).frames == 3
+    assert np.asarray(decode(data))[0, 0].tolist() == [255, 0, 0]
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"\x00" * 1000, b"RIFF1234WAVE"])
+def test_what_is_no_image_says_so(data: bytes) -> None:
+    with pytest.raises(NotAnImageError, match="not an image"):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"<svg xmlns='x'/>", "SVG"),
+        (b"%PDF-1.7 ....", "PDF"),
+        (b"\x00\x00\x00\x20ftypavif", "AVIF"),
+        (b"8BPS\x00\x01", "Photoshop"),
+    ],
+)
+def test_known_formats_that_are_not_decoded_are_named(data: bytes, name: str) -> None:
+    with pytest.raises(UnsupportedFormatError, match=name):
+        inspect(data)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
+def test_an_image_that_ends_early_is_corrupt(form: str) -> None:
+    noise = Image.effect_noise((200, 200), 90).convert("RGB")
+    data = encoded(noise, form)
+    with pytest.raises((CorruptImageError, NotAnImageError)):
+        decode(data[: len(data) // 2])
+
+
+def test_too_many_pixels_are_refused_before_decoding() -> None:
+    data = encoded(Image.new("1", (20_000, 20_000)), "PNG")
+    assert len(data) < 100_000
+    assert inspect(data).pixels == 400_000_000
+    with pytest.raises(ImageTooLargeError, match="at most 1000000"):
+        decode(data, max_pixels=1_000_000)
+
+
+def test_files_are_read_too(tmp_path: Path) -> None:
+    file = tmp_path / "photo.jpg"
+    file.write_bytes(encoded(photo()))
+    assert decode(file).size == (300, 200)
+    with pytest.raises(NotAnImageError, match="no file"):
+        decode(tmp_path / "none.jpg")

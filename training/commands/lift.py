@@ -1,0 +1,171 @@
+"""`san lift`: turn pretrained CNNs into a bundle that can be served, or distilled further."""
+
+import argparse
+import datetime
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from san_core import bundle
+from san_core.bundle import Manifest
+from san_core.preprocessing import Preprocessing
+from san_core.resolution import check_resolution, check_trained
+from training.errors import PretrainedError
+from training.lift import Lifted, lift
+from training.pretrained import PACKAGES, Pretrained, fit, imagenet_classes, read_pretrained
+
+HELP = "Lift a pretrained CNN into a bundle: any resolution from one set of weights."
+
+_SAME = 1e-5
+"""How closely the lifted network must agree with the original at the native resolution."""
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.strip())
+
+
+def _three(text: str) -> tuple[float, float, float]:
+    red, green, blue = (float(part) for part in text.split(","))
+    return red, green, blue
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--arch", required=True, help="torchvision CNN, or timm:NAME")
+    parser.add_argument(
+        "--weights",
+        required=True,
+        action="append",
+        metavar="[RESOLUTION=]SOURCE",
+        help="a file (safetensors or a state dict), torchvision:NAME, timm:NAME or package:NAME "
+        f"({', '.join(PACKAGES)}); repeat it as 224=FILE 160=FILE for networks of one "
+        "architecture that were each trained at a resolution of their own",
+    )
+    parser.add_argument("--native", type=int, help="resolution the network was trained at (224)")
+    parser.add_argument("--resolutions", type=_integers, default=(224, 192, 160, 128, 96))
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the bundle to write")
+    parser.add_argument("--name", help="name of the bundle (that of the file)")
+    parser.add_argument("--classes", type=Path, help="file with one class name per line")
+    parser.add_argument("--mean", type=_three, help="R,G,B on pixels from 0 to 1")
+    parser.add_argument("--std", type=_three, help="R,G,B on pixels from 0 to 1")
+    parser.add_argument("--interpolation", choices=("bilinear", "bicubic"))
+    parser.add_argument("--crop-ratio", type=float, help="centre crop's share of the shorter side")
+    parser.add_argument("--half", action="store_true", help="store kernels in half precision")
+
+
+def _sources(texts: list[str], native: int | None) -> tuple[dict[int, str], int]:
+    """Read the --weights options: which source is of which resolution, and which is native."""
+    sources: dict[int, str] = {}
+    for text in texts:
+        head, equals, rest = text.partition("=")
+        if equals and head.isdecimal():
+            resolution, source = int(head), rest
+        else:
+            resolution, source = native or 224, text
+        if check_resolution(resolution) in sources:
+            raise PretrainedError(
+                f"Two --weights are for {resolution}. Write --weights RESOLUTION=SOURCE for each."
+            )
+        sources[resolution] = source
+    return sources, native or max(sources)
+
+
+def _class_names(given: Path | None, known: Pretrained, count: int) -> tuple[str, ...]:
+    if given is not None:
+        try:
+            names = tuple(line.strip() for line in given.read_text().splitlines() if line.strip())
+        except (OSError, UnicodeDecodeError) as error:
+            raise PretrainedError(f"The class names {given} cannot be read: {error}.") from error
+    elif known.classes:
+        names = known.classes
+    elif count == 1000:
+        names = imagenet_classes()
+    else:
+        names = tuple(f"class {index}" for index in range(count))
+    if len(names) != count:
+        raise PretrainedError(f"There are {len(names)} class names for {count} classes.")
+    return names
+
+
+def _preprocessing(args: argparse.Namespace, known: Preprocessing | None) -> Preprocessing:
+    base = known or Preprocessing()
+    return Preprocessing(
+        base.crop_ratio if args.crop_ratio is None else args.crop_ratio,
+        args.interpolation or base.interpolation,
+        args.mean or base.mean,
+        args.std or base.std,
+    )
+
+
+@torch.no_grad()
+def difference(lifted: Lifted, original: torch.nn.Module) -> float:
+    """Return the largest difference of logits at the native resolution, relative to the logits."""
+    generator = torch.Generator().manual_seed(0)
+    side = lifted.native
+    images = torch.randn(2, 3, side, side, generator=generator)
+    expected = original.eval()(images)
+    made = lifted.network(images, side)
+    return float((made - expected).abs().max() / expected.abs().max().clamp(min=1.0))
+
+
+def _report(lifted: Lifted, apart: float, out: Path) -> None:
+    if len(lifted.residuals) > 1:
+        print("resolution   kernels off by   head off by")
+        for residual in lifted.residuals:
+            print(f"{residual.resolution:>10} {residual.kernels:>15.2%} {residual.shared:>13.2%}")
+        print(f"at {lifted.native} the logits are off by {apart:.1e} of the largest")
+    else:
+        print(f"at {lifted.native} the logits agree with the original to {apart:.1e}")
+    size = out.stat().st_size / 1e6
+    trained = ", ".join(map(str, lifted.network.resolutions))
+    print(f"{out}: {size:.1f} MB, resolutions {trained}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, fit, lift, check, write."""
+    sources, native = _sources(args.weights, args.native)
+    resolutions = check_trained(args.resolutions)
+    fitted = {}
+    for resolution, source in sources.items():
+        fitted[resolution] = fit(read_pretrained(source, args.arch), args.arch)
+    if native not in fitted:
+        raise PretrainedError(f"No --weights were given for the native resolution {native}.")
+    original, known = fitted[native]
+    with torch.no_grad():
+        count = int(original(torch.zeros(1, 3, native, native)).shape[1])
+    states = {resolution: pretrained.state for resolution, (_, pretrained) in fitted.items()}
+    lifted = lift(args.arch, states, native=native, resolutions=resolutions, num_classes=count)
+    apart = difference(lifted, original)
+    if len(fitted) == 1 and not apart <= _SAME:
+        raise PretrainedError(
+            f"The lifted {args.arch} differs from the original at {native} by {apart:.1e}; its "
+            "forward pass depends on something else than its tensors, so it cannot be lifted."
+        )
+    provenance = {
+        "command": shlex.join(["san", *sys.argv[1:]]),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "lifted": {
+            "native": native,
+            "weights": {str(r): p.source for r, (_, p) in fitted.items()},
+            "residuals": {
+                str(r.resolution): {"kernels": r.kernels, "shared": r.shared}
+                for r in lifted.residuals
+            },
+        },
+    }
+    if known.licence:
+        provenance["licence"] = known.licence
+    manifest = Manifest(
+        name=args.name or args.output.stem,
+        network=lifted.network.config,
+        classes=_class_names(args.classes, known, count),
+        preprocessing=_preprocessing(args, known.preprocessing),
+        provenance=provenance,
+    )
+    dtype = torch.float16 if args.half else torch.float32
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    bundle.save(args.output, lifted.network, manifest, dtype=dtype)
+    _report(lifted, apart, args.output)
+    return 0

@@ -1,0 +1,111 @@
+"""The answer to one request, as JSON and as headers: both from the same record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from service.observability.record import STAGES, RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One class and its score."""
+
+    index: int
+    label: str
+    score: float
+
+
+def top_k(scores: NDArray[np.float32], classes: tuple[str, ...], k: int) -> list[Prediction]:
+    """The k best classes, best first; ties go to the smaller index."""
+    k = min(k, len(scores))
+    if k < len(scores):
+        best = np.argpartition(scores, -k)[-k:]
+        best = best[np.lexsort((best, -scores[best]))]
+    else:
+        best = np.argsort(-scores, kind="stable")
+    return [Prediction(i, classes[i], float(scores[i])) for i in best.tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the client gets, and what of it is not on the wire."""
+
+    record: RequestRecord
+    predictions: list[Prediction]
+    scores: NDArray[np.float32]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON answer."""
+        record, timing = self.record, self.record.timing
+        assert record.point is not None
+        return {
+            "request_id": record.request_id,
+            "model": record.model,
+            "model_version": record.model_version,
+            "predictions": [
+                {"index": p.index, "label": p.label, "score": round(p.score, 6)}
+                for p in self.predictions
+            ],
+            "resolution": record.point.resolution,
+            "mode": str(record.point.mode),
+            "precision": record.point.precision,
+            "expected_accuracy": record.expected_accuracy,
+            "reason": record.reason,
+            "weights": _weights(record),
+            "budget": {
+                "budget_ms": record.terms.budget_ms,
+                "predicted_ms": _ms(record.predicted_ms or 0.0),
+                "spent_ms": _ms(timing.total),
+                "met": record.met,
+            },
+            "timing_ms": {
+                **{stage: _ms(getattr(timing, stage)) for stage in STAGES},
+                "total": _ms(timing.total),
+            },
+        }
+
+    def body(self) -> bytes:
+        """The JSON answer, encoded."""
+        return orjson.dumps(self.to_dict())
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The same facts for clients that do not parse bodies, proxies and browsers."""
+        record, timing = self.record, self.record.timing
+        assert record.point is not None
+        stages = ", ".join(f"{s};dur={getattr(timing, s):.3f}" for s in (*STAGES, "total"))
+        found = [
+            ("server-timing", stages),
+            ("x-request-id", record.request_id),
+            ("x-san-model", f"{record.model}/{record.model_version}"),
+            ("x-san-resolution", str(record.point.resolution)),
+            ("x-san-mode", str(record.point.mode)),
+            ("x-san-precision", record.point.precision),
+            ("x-san-weights", _weights(record)),
+            ("x-san-predicted-ms", f"{record.predicted_ms or 0.0:.3f}"),
+            ("x-san-spent-ms", f"{timing.total:.3f}"),
+            ("x-san-budget-met", "true" if record.met else "false"),
+        ]
+        if record.expected_accuracy is not None:
+            found.append(("x-san-expected-accuracy", f"{record.expected_accuracy:.4f}"))
+        if record.terms.budget_ms is not None:
+            found.append(("x-san-budget-ms", f"{record.terms.budget_ms:g}"))
+        # A bundle's name is free text; a header is not.
+        return [(k.encode(), _printable(v).encode("ascii", "replace")) for k, v in found]
+
+
+def _ms(value: float) -> float:
+    return round(value, 3)
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _weights(record: RequestRecord) -> str:
+    return "cached" if record.cached else "generated"

@@ -1,0 +1,140 @@
+"""The only place where parts are put together."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import metadata
+from pathlib import Path
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from san_core.bundle import Bundle
+from san_core.errors import SanError
+from service.clock import Clock, monotonic_ms
+from service.cores import available_cores, plan_cores
+from service.deployment import Machinery
+from service.engines.base import Engine, EngineUnavailableError
+from service.engines.torch_engine import TorchEngine
+from service.errors import PROBLEM_JSON, HttpError, ParameterError, Problem
+from service.lifecycle import Service
+from service.load import Load
+from service.observability.ledger import Ledger
+from service.observability.metrics import Exporter
+from service.routes.classify import ClassifyEndpoint, classify_router
+from service.routes.feedback import feedback_router
+from service.routes.health import health_router
+from service.routes.metrics import metrics_router
+from service.routes.resolutions import resolutions_router
+from service.security import Doors
+from service.settings import Settings
+from service.shell import REQUEST_ID, Shell
+from service.workers import Workers
+
+logger = logging.getLogger(__name__)
+
+WEB = Path(__file__).parent / "web"
+
+
+def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
+    """OpenVINO where it works and nothing else was asked for; torch everywhere else."""
+    cores = available_cores()
+
+    def threads(engine: str) -> int:
+        return plan_cores(cores, engine, engine_threads=settings.engine_threads).engine
+
+    if settings.engine != "torch" and not settings.device.startswith("cuda"):
+        try:
+            module = importlib.import_module("service.engines.openvino_engine")
+            engine: Engine = module.OpenVinoEngine(
+                bundle, threads=threads("openvino"), max_batch=settings.max_batch, device="cpu"
+            )
+            return engine
+        except (ImportError, EngineUnavailableError) as error:
+            if settings.engine == "openvino":
+                raise EngineUnavailableError(f"The OpenVINO engine cannot run here: {error}") from error
+            logger.info("OpenVINO cannot run here (%s); taking torch", error)
+    return TorchEngine(
+        bundle, threads=threads("torch"), max_batch=settings.max_batch, device=settings.device
+    )
+
+
+def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
+    """A service without a transport; must be made on a running event loop."""
+    plan = plan_cores(
+        available_cores(),
+        settings.engine,
+        engine_threads=settings.engine_threads,
+        decode_threads=settings.decode_threads,
+    )
+    machinery = Machinery(
+        settings=settings,
+        clock=clock,
+        load=Load(plan.decode),
+        ledger=Ledger(),
+        engine_thread=Workers("engine", 1),
+        decoders=Workers("decode", plan.decode),
+        builders=Workers("build", 1, nice=5),
+    )
+    return Service(machinery, lambda bundle: choose_engine(settings, bundle))
+
+
+async def respond(request: Request, error: Exception) -> Response:
+    """The one handler: any error as problem+json."""
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
+        error = ParameterError(f"{where}: {first['msg']}.", where)
+    elif isinstance(error, HTTPException):
+        error = HttpError(error.status_code, str(error.detail), dict(error.headers or {}))
+    elif not isinstance(error, SanError):
+        logger.error("unforeseen", exc_info=error, extra={"facts": {"request_id": request.scope.get(REQUEST_ID)}})
+    problem = Problem(error, request.scope.get(REQUEST_ID))
+    return Response(
+        problem.body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON
+    )
+
+
+def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
+    """The routes and their document."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    api = FastAPI(
+        title="san-serve",
+        summary="Image classification within a latency budget.",
+        version=metadata.version("san-serve"),
+        lifespan=lifespan,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+    )
+    for kind in (SanError, HTTPException, RequestValidationError, Exception):
+        api.add_exception_handler(kind, respond)
+    api.include_router(classify_router(endpoint))
+    api.include_router(resolutions_router(service))
+    api.include_router(feedback_router(service))
+    api.include_router(health_router(service))
+    api.include_router(metrics_router(Exporter(service)))
+    if (WEB / "index.html").is_file():
+        api.mount("/", StaticFiles(directory=WEB, html=True), name="web")
+    return api
+
+
+def make_app(settings: Settings, service: Service) -> ASGIApp:
+    """The whole application for a service."""
+    endpoint = ClassifyEndpoint(
+        service.pipeline, max_bytes=settings.max_body_bytes, timeout_s=settings.receive_timeout_s
+    )
+    api = make_api(service, endpoint)
+    return Shell(api, Doors(settings), service.clock, {("POST", "/classify"): endpoint})

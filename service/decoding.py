@@ -1,0 +1,81 @@
+"""From bytes to what the network sees, on the decoder threads, most urgent first."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from san_core.errors import ImageTooLargeError
+from san_core.preprocessing import MAX_PIXELS, ImageHeader, Preprocessing, decode, inspect
+from service.clock import Clock
+from service.errors import ExpiredError
+from service.image_header import quick_header
+from service.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One image, ready to run."""
+
+    pixels: NDArray[np.float32]
+    """[T, T, 3], normalised."""
+    started_ms: float
+    took_ms: float
+
+
+class Decoder:
+    """Looks at headers and decodes, within the limits."""
+
+    def __init__(self, workers: Workers, clock: Clock, *, max_pixels: int, max_frames: int) -> None:
+        self._workers = workers
+        self._clock = clock
+        self._max_pixels = max_pixels
+        self._max_frames = max_frames
+
+    async def header(self, data: bytes, urgency: float) -> ImageHeader:
+        """Read and check the header; no pixel is decoded."""
+        header = quick_header(data)
+        if header is None:
+            header = await self._workers.submit(lambda: inspect(data), urgency)
+        if header.pixels > self._max_pixels:
+            raise ImageTooLargeError(
+                f"The image has {header.width} x {header.height} pixels; at most {self._max_pixels} are "
+                "taken. Send it smaller."
+            )
+        if header.frames > self._max_frames:
+            raise ImageTooLargeError(
+                f"The image has {header.frames} frames; at most {self._max_frames} are taken."
+            )
+        return header
+
+    def decode(
+        self,
+        data: bytes,
+        preprocessing: Preprocessing,
+        resolution: int,
+        deadline_ms: float,
+        *,
+        answer_late: bool = True,
+    ) -> asyncio.Future[Decoded]:
+        """Decode for a resolution, at reduced scale where the format allows."""
+
+        def work() -> Decoded:
+            started = self._clock()
+            if started > deadline_ms and not answer_late:
+                raise ExpiredError("The deadline passed while the image waited to be decoded.")
+            pixels = to_input(data, preprocessing, resolution, self._max_pixels)
+            return Decoded(pixels, started, self._clock() - started)
+
+        return self._workers.submit(work, deadline_ms)
+
+
+def to_input(
+    data: bytes, preprocessing: Preprocessing, resolution: int, max_pixels: int = MAX_PIXELS
+) -> NDArray[np.float32]:
+    """Decode, resize, crop and normalise: [T, T, 3]."""
+    at_least = preprocessing.shorter_side(resolution)
+    image = decode(data, max_pixels=max_pixels, at_least=at_least)
+    return preprocessing.normalise(preprocessing.to_pixels(image, resolution))

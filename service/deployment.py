@@ -1,0 +1,206 @@
+"""One bundle in service: its engine, its ready networks, its latencies, its frontier."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from san_core.bundle import DEFAULT_BUNDLE, Bundle, Manifest, load
+from san_core.cost import Cost, cost
+from san_core.frontier import OperatingPoint, frontier
+from service.catalogue import Catalogue, Listing
+from service.clock import Clock
+from service.engine_loop import EngineLoop
+from service.engines.base import Engine, RunnableNetwork
+from service.forecast import Forecast
+from service.latency_model import LatencyModel, Measurements
+from service.latency_store import LatencyStore, candidates, fingerprint, host_name, store_key
+from service.load import Load
+from service.measurement import measure_decode, measure_forward
+from service.observability.ledger import Ledger
+from service.settings import MEGA, Settings
+from service.terms import Terms
+from service.weight_cache import WeightCache
+from service.workers import Workers
+
+logger = logging.getLogger(__name__)
+
+EngineChoice = Callable[[Bundle], Engine]
+
+
+@dataclass(frozen=True)
+class Machinery:
+    """What outlives a bundle: the threads and the load on them."""
+
+    settings: Settings
+    clock: Clock
+    load: Load
+    ledger: Ledger
+    engine_thread: Workers
+    decoders: Workers
+    builders: Workers
+
+
+class Deployment:
+    """A bundle that is being served; made by `deploy`."""
+
+    def __init__(
+        self, machinery: Machinery, bundle: Bundle, engine: Engine, sha256: str, measurements: Measurements
+    ) -> None:
+        settings, clock = machinery.settings, machinery.clock
+        self.bundle = bundle
+        self.engine = engine
+        self.sha256 = sha256
+        self.in_use = 0
+        """Requests that began with this deployment and are not done."""
+        self.preprocessing = bundle.manifest.preprocessing
+        self.catalogue = Catalogue(bundle.manifest, _precisions(settings, engine))
+        self.model = LatencyModel(measurements)
+        self.cache = WeightCache(
+            engine.build,
+            machinery.builders,
+            capacity_bytes=settings.cache_megabytes * MEGA,
+            max_networks=settings.max_networks,
+            clock=clock,
+            on_built=self._built,
+        )
+        self.loop = EngineLoop(
+            machinery.engine_thread,
+            self.model,
+            machinery.load,
+            clock,
+            max_batch=settings.max_batch,
+            window_ms=settings.batch_window_ms,
+            quantile=settings.quantile,
+            on_batch=machinery.ledger.observe_batch,
+        )
+        self.forecast = Forecast(
+            self.model,
+            machinery.load,
+            self.cache,
+            self.preprocessing,
+            quantile=settings.quantile,
+            max_batch=settings.max_batch,
+            queue_safety=settings.queue_safety,
+        )
+        curves = measurements.curves
+        self.frontier: tuple[Listing, ...] = tuple(
+            frontier(
+                [x for x in self.catalogue.listings if x.shape in curves],
+                lambda x: (curves[x.shape].at(1), x.rank),
+            )
+        )
+        """The points that no other beats, by what was measured; fastest first."""
+        self._machinery = machinery
+        self._cost = lru_cache(maxsize=256)(lambda resolution: cost(bundle.network, resolution))
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the bundle says about itself."""
+        return self.bundle.manifest
+
+    def cost(self, resolution: int) -> Cost:
+        """Multiply-adds and bytes at a resolution; counted once."""
+        return self._cost(resolution)
+
+    def considered(self, terms: Terms) -> Sequence[Listing]:
+        """The points the policy chooses among: the frontier, or what a pin leaves."""
+        if terms.resolution is None and terms.mode is None:
+            return self.frontier
+        return self.catalogue.find(terms.resolution, terms.mode)
+
+    async def close(self) -> None:
+        """Let go of the networks and the engine."""
+        await self.cache.close()
+        self.engine.close()
+
+    def _built(self, point: OperatingPoint, took_ms: float) -> None:
+        self.model.observe_build(point.precision, took_ms)
+        self._machinery.ledger.observe_build(point, took_ms)
+
+
+def _precisions(settings: Settings, engine: Engine) -> tuple[str, ...]:
+    if settings.precision == "auto":
+        return engine.precisions
+    return tuple(p for p in engine.precisions if p == settings.precision) or engine.precisions[:1]
+
+
+async def deploy(machinery: Machinery, path: Path | None, choose_engine: EngineChoice) -> Deployment:
+    """Load a bundle, choose its engine, measure what was not measured before.
+
+    Raises, and leaves nothing behind, if the bundle cannot be served.
+    """
+    path = path or DEFAULT_BUNDLE
+
+    def prepare() -> tuple[Bundle, Engine, str]:
+        bundle = load(path)
+        return bundle, choose_engine(bundle), fingerprint(path)
+
+    bundle, engine, sha256 = await machinery.builders.submit(prepare)
+    facts = engine.describe()
+    logger.info(
+        "bundle %s %s on %s (%s)", bundle.manifest.name, bundle.manifest.version, engine.name, facts
+    )
+    try:
+        key = store_key(
+            host_name(),
+            engine.name,
+            engine.device,
+            repr(sorted(facts.items())),
+            sha256,
+            str(machinery.settings.max_batch),
+        )
+        store = LatencyStore(candidates(machinery.settings.cache_dir, path), key)
+        measurements, networks = await _measured(machinery, bundle, engine, store)
+        deployment = Deployment(machinery, bundle, engine, sha256, measurements)
+        for network in networks:
+            deployment.cache.adopt(network)
+        # The fastest point is ready when the service says it is; the rest warms up behind it.
+        await deployment.cache.get(deployment.frontier[0].point)
+    except BaseException:
+        engine.close()
+        raise
+    return deployment
+
+
+async def _measured(
+    machinery: Machinery, bundle: Bundle, engine: Engine, store: LatencyStore
+) -> tuple[Measurements, list[RunnableNetwork]]:
+    """This host's times, from the store or taken now, and the networks that were built for it."""
+    settings, clock = machinery.settings, machinery.clock
+    catalogue = Catalogue(bundle.manifest, _precisions(settings, engine))
+    measurements = store.load() or Measurements()
+    missing = [x for x in catalogue.worth_measuring() if x.shape not in measurements.curves]
+    if not missing:
+        logger.info("using the latencies measured on this host before")
+        return measurements, []
+    begun = clock()
+    await measure_decode(
+        bundle.manifest.preprocessing,
+        sorted(catalogue.resolutions),
+        machinery.decoders.submit,
+        clock,
+        measurements,
+    )
+    networks: list[RunnableNetwork] = []
+
+    async def build(point: OperatingPoint) -> RunnableNetwork:
+        network = await machinery.builders.submit(lambda: engine.build(point))
+        if sum(n.weight_bytes for n in networks) < settings.cache_megabytes * MEGA:
+            networks.append(network)
+        return network
+
+    await measure_forward(
+        missing,
+        build,
+        machinery.engine_thread.submit,
+        clock,
+        measurements,
+        max_batch=settings.max_batch,
+    )
+    kept = store.save(measurements)
+    logger.info("measured this host in %.1f s; kept in %s", (clock() - begun) / 1000, kept)
+    return measurements, networks

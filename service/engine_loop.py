@@ -1,0 +1,204 @@
+"""Carries out what `batching` plans: one engine thread, one batch at a time.
+
+Callbacks on the event loop and no task of its own: when a batch ends its futures are settled and the
+next plan is made at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from san_core.frontier import OperatingPoint
+from service.batching import BatchQueue, Entry, Plan
+from service.clock import Clock
+from service.engines.base import RunnableNetwork
+from service.errors import ExpiredError
+from service.latency_model import LatencyModel
+from service.load import Load, Promise
+from service.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of one request's run."""
+
+    scores: NDArray[np.float32]
+    """Softmax over the classes."""
+    queue_ms: float
+    forward_ms: float
+    batch: int
+
+
+@dataclass(slots=True)
+class _Cargo:
+    network: RunnableNetwork
+    pixels: NDArray[np.float32]
+    promise: Promise
+    future: asyncio.Future[Ran]
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Over the last axis; safe for any finite logits."""
+    exponent = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    scores: NDArray[np.float32] = exponent / exponent.sum(axis=-1, keepdims=True)
+    return scores
+
+
+class EngineLoop:
+    """Takes decoded requests, forms batches, runs them."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        model: LatencyModel,
+        load: Load,
+        clock: Clock,
+        *,
+        max_batch: int,
+        window_ms: float,
+        quantile: float,
+        on_batch: Callable[[OperatingPoint, int, float], None] = lambda *_: None,
+    ) -> None:
+        self._workers = workers
+        self._model = model
+        self._load = load
+        self._clock = clock
+        self._quantile = quantile
+        self._on_batch = on_batch
+        self._queue = BatchQueue(max_batch, window_ms)
+        self._coming: dict[OperatingPoint, int] = {}
+        self._busy = False
+        self._idle_since_ms = clock()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many decoded requests wait."""
+        return len(self._queue)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the engine has nothing to do."""
+        return not self._busy and not len(self._queue)
+
+    def expect(self, point: OperatingPoint) -> None:
+        """A request for this point is being decoded: a batch may be worth holding open for it."""
+        self._coming[point] = self._coming.get(point, 0) + 1
+
+    def unexpect(self, point: OperatingPoint) -> None:
+        """It has arrived, or never will."""
+        left = self._coming.get(point, 0) - 1
+        if left > 0:
+            self._coming[point] = left
+        else:
+            self._coming.pop(point, None)
+
+    async def run(
+        self,
+        network: RunnableNetwork,
+        pixels: NDArray[np.float32],
+        promise: Promise,
+        *,
+        answer_late: bool,
+    ) -> Ran:
+        """Wait for a batch and run in it.
+
+        Cancelling is safe at any time: before the batch starts it costs nothing, after that the
+        others in it are unharmed.
+        """
+        future: asyncio.Future[Ran] = asyncio.get_running_loop().create_future()
+        entry = Entry(
+            promise.point,
+            promise.deadline_ms,
+            self._clock(),
+            answer_late,
+            _Cargo(network, pixels, promise, future),
+        )
+        self._queue.add(entry)
+        self._step()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            entry.abandoned = True
+            raise
+
+    def _step(self) -> None:
+        if self._busy:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock()
+        plan = self._queue.plan(
+            now, self._idle_since_ms, self._run_time, lambda point: self._coming.get(point, 0)
+        )
+        self._refuse(plan)
+        if plan.run:
+            self._start(plan.run, now)
+        elif plan.wake_ms is not None:
+            delay = max(0.0, (plan.wake_ms - now) / 1000)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._step)
+
+    def _run_time(self, point: OperatingPoint, batch: int) -> float:
+        shape = (point.resolution, point.precision)
+        return self._model.forward_ms(shape, batch, self._quantile, self._clock())
+
+    def _refuse(self, plan: Plan) -> None:
+        for entry in plan.expired:
+            future = entry.cargo.future
+            if not future.done():
+                future.set_exception(
+                    ExpiredError(
+                        "The deadline would have passed before the answer; the service is busier than "
+                        "predicted.",
+                        self._load.drain_ms(self._clock()),
+                    )
+                )
+
+    def _start(self, batch: list[Entry], now_ms: float) -> None:
+        self._busy = True
+        self._load.started([entry.cargo.promise for entry in batch], now_ms)
+        job = self._workers.submit(lambda: self._execute(batch))
+        job.add_done_callback(lambda done: self._finish(batch, done))
+
+    def _execute(self, batch: list[Entry]) -> tuple[NDArray[np.float32], float, float]:
+        """On the engine thread."""
+        started = self._clock()
+        network: RunnableNetwork = batch[0].cargo.network
+        if len(batch) == 1:
+            images = batch[0].cargo.pixels[np.newaxis]
+        else:
+            images = np.stack([entry.cargo.pixels for entry in batch])
+        scores = softmax(network.run(images))
+        return scores, started, self._clock() - started
+
+    def _finish(
+        self,
+        batch: list[Entry],
+        done: asyncio.Future[tuple[NDArray[np.float32], float, float]],
+    ) -> None:
+        self._busy = False
+        self._idle_since_ms = self._clock()
+        error = done.exception()
+        if error is None:
+            scores, started, took = done.result()
+            point, size = batch[0].point, len(batch)
+            shape = (point.resolution, point.precision)
+            self._model.observe_forward(shape, size, took, self._idle_since_ms)
+            self._on_batch(point, size, took)
+        for row, entry in enumerate(batch):
+            future: asyncio.Future[Ran] = entry.cargo.future
+            # Its work is done even if its answer is still to be written.
+            self._load.leave(entry.cargo.promise)
+            if future.done():
+                continue
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(Ran(scores[row], started - entry.joined_ms, took, size))
+        self._step()

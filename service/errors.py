@@ -1,0 +1,265 @@
+"""Every error a client can meet, with its HTTP status on the class.
+
+SanError                             san_core
+├── ImageError …                     san_core; see `STATUS_OF_CORE` below
+└── ServiceError                     500
+    ├── UnauthorisedError            401  no API key, or a wrong one
+    ├── ForbiddenError               403  the key does not open this door
+    ├── UnknownFeedbackError         404  feedback for a request that is not remembered
+    ├── NotCachedError               404  nothing in the weight cache to remove
+    ├── SlowClientError              408  the body did not arrive in time
+    ├── RepeatedFeedbackError        409  feedback was given before
+    ├── ReloadError                  409  the new bundle cannot be served; the old one stays
+    ├── BodyTooLargeError            413
+    ├── ParameterError               422  a parameter is missing, unknown or out of range
+    ├── ImpossibleBudgetError        422  no point is that fast, and the client said refuse
+    ├── OverloadedError              429  Retry-After: the load leaves no room for this budget
+    ├── ClientGoneError              499  nobody is left to answer; never sent
+    ├── ExpiredError                 503  Retry-After: admitted, but its deadline passed in the queue
+    ├── NotReadyError                503  Retry-After: still measuring this host
+    ├── DrainingError                503  Retry-After: shutting down
+    └── HttpError                    404, 405 …: what the framework found wrong
+
+One handler (`problem`) turns any of them, and anything unforeseen, into RFC 9457 problem+json.
+"""
+
+from __future__ import annotations
+
+import math
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+import orjson
+
+from san_core.errors import (
+    ImageError,
+    ImageTooLargeError,
+    ResolutionError,
+    SanError,
+    UnsupportedFormatError,
+)
+
+PROBLEM_JSON = "application/problem+json"
+
+STATUS_OF_CORE: dict[type[SanError], int] = {
+    ImageTooLargeError: 413,
+    UnsupportedFormatError: 415,
+    ImageError: 400,
+    ResolutionError: 422,
+}
+"""san_core knows no HTTP; the first class here that an error is an instance of gives its status."""
+
+
+class ServiceError(SanError):
+    """Root of the service's errors."""
+
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "The service failed"
+
+    def members(self) -> dict[str, Any]:
+        """Facts a program can act on, beside the sentence."""
+        return {}
+
+    def headers(self) -> dict[str, str]:
+        """Headers the answer carries."""
+        return {}
+
+
+class UnauthorisedError(ServiceError):
+    """No API key, or a wrong one."""
+
+    status = 401
+    title = "An API key is needed"
+
+    def headers(self) -> dict[str, str]:
+        """Name the scheme, as RFC 9110 asks of every 401."""
+        return {"WWW-Authenticate": 'Bearer realm="san-serve"'}
+
+
+class ForbiddenError(ServiceError):
+    """The caller may not do this."""
+
+    status = 403
+    title = "Not allowed"
+
+
+class UnknownFeedbackError(ServiceError):
+    """Feedback for a request that is not remembered."""
+
+    status = 404
+    title = "Unknown request"
+
+
+class NotCachedError(ServiceError):
+    """Nothing to remove."""
+
+    status = 404
+    title = "Not in the weight cache"
+
+
+class SlowClientError(ServiceError):
+    """The body did not arrive in time."""
+
+    status = 408
+    title = "The body came too slowly"
+
+
+class RepeatedFeedbackError(ServiceError):
+    """Feedback was given before."""
+
+    status = 409
+    title = "Feedback was already given"
+
+
+class ReloadError(ServiceError):
+    """The new bundle cannot be served; the old one stays."""
+
+    status = 409
+    title = "The bundle was not swapped"
+
+
+class BodyTooLargeError(ServiceError):
+    """More bytes than allowed."""
+
+    status = 413
+    title = "The body is too large"
+
+
+class ParameterError(ServiceError):
+    """A parameter is missing, unknown or out of range."""
+
+    status = 422
+    title = "A parameter cannot be used"
+
+    def __init__(self, detail: str, parameter: str | None = None) -> None:
+        super().__init__(detail)
+        self.parameter = parameter
+
+    def members(self) -> dict[str, Any]:
+        """Name the parameter."""
+        return {"parameter": self.parameter} if self.parameter else {}
+
+
+class ImpossibleBudgetError(ServiceError):
+    """No operating point is that fast on this host, and the client said to refuse."""
+
+    status = 422
+    title = "The budget cannot be met"
+
+    def __init__(self, detail: str, smallest_budget_ms: float, expected_accuracy: float) -> None:
+        super().__init__(detail)
+        self.smallest_budget_ms = smallest_budget_ms
+        self.expected_accuracy = expected_accuracy
+
+    def members(self) -> dict[str, Any]:
+        """Say what would work."""
+        return {
+            "smallest_budget_ms": math.ceil(self.smallest_budget_ms * 10) / 10,
+            "expected_accuracy": self.expected_accuracy,
+        }
+
+
+class _RetryError(ServiceError):
+    """Something that passes: the answer says when to come back."""
+
+    def __init__(self, detail: str, retry_after_ms: float = 1000.0) -> None:
+        super().__init__(detail)
+        self.retry_after_ms = retry_after_ms
+
+    def members(self) -> dict[str, Any]:
+        """Say it in milliseconds too: the header only has whole seconds."""
+        return {"retry_after_ms": math.ceil(self.retry_after_ms)}
+
+    def headers(self) -> dict[str, str]:
+        """Whole seconds, at least one (RFC 9110)."""
+        return {"Retry-After": str(max(1, math.ceil(self.retry_after_ms / 1000)))}
+
+
+class ClientGoneError(ServiceError):
+    """The client closed the connection before its request was complete."""
+
+    status = 499
+    title = "The client is gone"
+
+
+class OverloadedError(_RetryError):
+    """The load leaves no room for this budget."""
+
+    status = 429
+    title = "Overloaded"
+
+
+class ExpiredError(_RetryError):
+    """Admitted, but its deadline passed while it was queued."""
+
+    status = 503
+    title = "The deadline passed in the queue"
+
+
+class NotReadyError(_RetryError):
+    """The host's latencies are still being measured."""
+
+    status = 503
+    title = "Not ready"
+
+
+class DrainingError(_RetryError):
+    """The service is shutting down."""
+
+    status = 503
+    title = "Draining"
+
+
+class HttpError(ServiceError):
+    """An error of the framework: an unknown path, a method that is not there."""
+
+    def __init__(self, status: int, detail: str, headers: dict[str, str]) -> None:
+        super().__init__(f"{detail.rstrip('.')}.")
+        self.status = status  # type: ignore[misc]
+        self.title = detail  # type: ignore[misc]
+        self._headers = headers
+
+    def headers(self) -> dict[str, str]:
+        """What the framework adds: the allowed methods, say."""
+        return self._headers
+
+
+def slug(kind: type[BaseException]) -> str:
+    """``OverloadedError`` -> ``overloaded``: the name in `type`, in logs and in metrics."""
+    name = kind.__name__.removesuffix("Error")
+    words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return words.removeprefix("-")
+
+
+class Problem:
+    """An error as it goes over the wire: status, headers and the problem+json body."""
+
+    def __init__(self, error: BaseException, request_id: str | None) -> None:
+        members: dict[str, Any] = {}
+        self.headers: dict[str, str] = {}
+        if isinstance(error, ServiceError):
+            self.status, title, detail = error.status, error.title, str(error)
+            members, self.headers = error.members(), error.headers()
+        elif isinstance(error, SanError) and (status := _core_status(error)):
+            self.status, title, detail = status, HTTPStatus(status).phrase, str(error)
+        else:
+            # What went wrong inside is for the log; the client gets an id to quote.
+            error = ServiceError()
+            self.status, title = 500, ServiceError.title
+            detail = "Something unforeseen went wrong; the log has it under this request id."
+        self.slug = slug(type(error))
+        self.body = orjson.dumps(
+            {
+                "type": f"urn:san-serve:problem:{self.slug}",
+                "title": title,
+                "status": self.status,
+                "detail": detail,
+                "request_id": request_id,
+                "error": detail,
+                **members,
+            }
+        )
+
+
+def _core_status(error: SanError) -> int | None:
+    return next((s for kind, s in STATUS_OF_CORE.items() if isinstance(error, kind)), None)

@@ -1,0 +1,77 @@
+"""Ground truth that arrives later: a bounded memory of answers, and what became of them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from service.errors import ParameterError, RepeatedFeedbackError, UnknownFeedbackError
+
+
+@dataclass(slots=True)
+class Remembered:
+    """One answer that feedback may be given for."""
+
+    resolution: int
+    model: str
+    best: tuple[int, ...]
+    """Class indices, best first (five at most)."""
+    judged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Feedback, compared with the answer."""
+
+    resolution: int
+    correct: bool
+    in_top5: bool
+
+
+class FeedbackStore:
+    """Remembers the last answers; the oldest make room."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._answers: OrderedDict[str, Remembered] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def remember(self, request_id: str, answer: Remembered) -> None:
+        """Keep an answer; a request id used again replaces the earlier one."""
+        self._answers.pop(request_id, None)
+        self._answers[request_id] = answer
+        while len(self._answers) > self._capacity:
+            self._answers.popitem(last=False)
+
+    def judge(self, request_id: str, truth: frozenset[int]) -> Judgement:
+        """Compare an answer with the truth (several indices where classes share a name)."""
+        answer = self._answers.get(request_id)
+        if answer is None:
+            raise UnknownFeedbackError(
+                f"Request {request_id[:64]!r} is not remembered: it was never answered here, or is older than "
+                f"the last {self._capacity} answers."
+            )
+        if answer.judged:
+            raise RepeatedFeedbackError(f"Feedback for request {request_id[:64]!r} was already given.")
+        answer.judged = True
+        return Judgement(
+            answer.resolution, answer.best[0] in truth, any(i in truth for i in answer.best)
+        )
+
+
+def resolve_truth(
+    classes: tuple[str, ...], *, label: str | None, index: int | None
+) -> frozenset[int]:
+    """The class indices that feedback names; exactly one of label and index is given."""
+    if (label is None) == (index is None):
+        raise ParameterError("Give either a label or an index.", "label")
+    if index is not None:
+        if not 0 <= index < len(classes):
+            raise ParameterError(f"index must be from 0 to {len(classes) - 1}, not {index}.", "index")
+        return frozenset({index})
+    found = frozenset(i for i, name in enumerate(classes) if name == label)
+    if not found:
+        raise ParameterError(f"No class is called {str(label)[:80]!r}.", "label")
+    return found

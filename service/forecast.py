@@ -1,0 +1,101 @@
+"""What each operating point would cost one request now: the numbers the policy chooses by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from san_core.frontier import OperatingPoint
+from san_core.preprocessing import ImageHeader, Preprocessing
+from service.budget import Budget
+from service.catalogue import Listing
+from service.latency_model import LatencyModel, decode_work
+from service.load import Load
+from service.policy import Option
+from service.weight_cache import WeightCache
+
+_TYPICAL = 0.9
+"""Quantile for work that goes before: a sum of many is surer than each of them."""
+
+
+class Forecast:
+    """Puts latency model, load and cache together."""
+
+    def __init__(
+        self,
+        model: LatencyModel,
+        load: Load,
+        cache: WeightCache,
+        preprocessing: Preprocessing,
+        *,
+        quantile: float,
+        max_batch: int,
+        queue_safety: float,
+    ) -> None:
+        self._model = model
+        self._load = load
+        self._cache = cache
+        self._preprocessing = preprocessing
+        self._quantile = quantile
+        self._max_batch = max_batch
+        self._queue_safety = queue_safety
+
+    def options(
+        self,
+        listings: Sequence[Listing],
+        header: ImageHeader | None,
+        size: int,
+        budget: Budget,
+        now_ms: float,
+    ) -> list[Option]:
+        """One option per listing, for an image of `size` bytes; no header, nothing to decode."""
+        q, model, load = self._quantile, self._model, self._load
+        deadline = budget.deadline_ms
+        overhead = model.overhead_ms(q, now_ms)
+        busy = len(load) > 0
+        decode_ahead = load.decode_ahead_ms(deadline) if busy else 0.0
+        engine_ahead = load.engine_ahead_ms(deadline, now_ms) if busy else 0.0
+        slack = load.slack_ms(deadline, now_ms) if busy else float("inf")
+        found = []
+        for listing in listings:
+            point = listing.point
+            decode = 0.0
+            if header is not None:
+                at_least = self._preprocessing.shorter_side(point.resolution)
+                decode = model.decode_ms(decode_work(header, size, at_least), q, now_ms)
+            mates = load.waiting_at(point) % self._max_batch if busy else 0
+            forward = model.forward_ms(listing.shape, mates + 1, q, now_ms)
+            cold = 0.0 if point in self._cache else max(0.0, model.build_ms(point.precision) - decode)
+            queue = 0.0
+            if busy:
+                ahead = engine_ahead
+                if forward > slack:
+                    # In its turn it would make someone else late; its place is after everyone.
+                    ahead = load.engine_ahead_ms(float("inf"), now_ms)
+                if mates:
+                    # They run in its batch, not before it.
+                    ahead -= model.forward_ms(listing.shape, mates, _TYPICAL, now_ms)
+                # It waits for a decoder and decodes while the engine works off what is ahead.
+                queue = self._queue_safety * (max(decode_ahead + decode, ahead) - decode)
+            found.append(Option(point, listing.rank, decode, queue, cold, forward, overhead))
+        return found
+
+    def hopeless_ms(self, fastest: Listing, budget: Budget, now_ms: float) -> float | None:
+        """How long even the fastest point would take, if load alone makes that too long.
+
+        Asked at the door, before a byte of the body is read: the image's own cost is left out.
+        """
+        if not len(self._load):
+            return None
+        own = self._model.forward_ms(fastest.shape, 1, 0.5, now_ms)
+        ahead = self._load.engine_ahead_ms(budget.deadline_ms, now_ms)
+        if own <= budget.left_ms(now_ms) < own + ahead:
+            return own + ahead
+        return None
+
+    def marginal_ms(self, point: OperatingPoint, now_ms: float) -> float:
+        """What one more request at this point adds to the engine's work."""
+        shape = (point.resolution, point.precision)
+        joined = self._load.waiting_at(point) % self._max_batch
+        with_it = self._model.forward_ms(shape, joined + 1, _TYPICAL, now_ms)
+        without = self._model.forward_ms(shape, joined, _TYPICAL, now_ms) if joined else 0.0
+        return max(with_it - without, 0.0)

@@ -1,0 +1,53 @@
+"""JPEG and PNG headers in a few microseconds, so that the event loop can look before it decides.
+
+Only the size is read. A file that is not plainly one of the two, or looks odd, is left to san_core,
+which reads every format that is decoded, on a decoder thread.
+"""
+
+from __future__ import annotations
+
+from san_core.preprocessing import ImageHeader
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
+_FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_MOST_SEGMENTS = 256
+
+
+def quick_header(data: bytes) -> ImageHeader | None:
+    """The header of a plain JPEG or PNG; None for anything else."""
+    if data[:3] == b"\xff\xd8\xff":
+        return _jpeg(data)
+    if data[:8] == _PNG and data[12:16] == b"IHDR" and len(data) >= 24:
+        # Animated PNGs have a chunk of their own; their frames are counted elsewhere.
+        if b"acTL" in data[:4096]:
+            return None
+        width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+        return ImageHeader("PNG", width, height, 1) if width and height else None
+    return None
+
+
+def _jpeg(data: bytes) -> ImageHeader | None:
+    at = 2
+    for _ in range(_MOST_SEGMENTS):
+        if at + 9 > len(data) or data[at] != 0xFF:
+            return None
+        marker = data[at + 1]
+        if marker == 0xFF:  # fill byte
+            at += 1
+            continue
+        if marker in _STANDALONE:
+            at += 2
+            continue
+        length = int.from_bytes(data[at + 2 : at + 4], "big")
+        if marker in _FRAME_HEADERS:
+            height = int.from_bytes(data[at + 5 : at + 7], "big")
+            width = int.from_bytes(data[at + 7 : at + 9], "big")
+            return ImageHeader("JPEG", width, height, 1) if width and height else None
+        if length < 2:
+            return None
+        # Several pictures in one file (MPO) go the slow way.
+        if marker == 0xE2 and data[at + 4 : at + 8] == b"MPF\x00":
+            return None
+        at += 2 + length
+    return None

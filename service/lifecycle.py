@@ -1,0 +1,217 @@
+"""A running service: starts, swaps its bundle, drains, stops. No HTTP here."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+
+from san_core.errors import SanError
+from san_core.frontier import OperatingPoint
+from service.admission import Admission
+from service.agreement import Agreement
+from service.answer import Answer
+from service.decoding import Decoder
+from service.deployment import Deployment, EngineChoice, Machinery, deploy
+from service.errors import ReloadError
+from service.feedback import FeedbackStore, Remembered
+from service.observability.ledger import Ledger
+from service.observability.logs import log_request
+from service.observability.record import RequestRecord
+from service.pipeline import Limits, Pipeline, Pixels
+from service.settings import MEGA, Settings
+
+logger = logging.getLogger(__name__)
+
+_DRIFT_CHECK_S = 10.0
+_LAG_CHECK_S = 0.5
+_RETIRE_POLL_S = 0.05
+
+
+class Service:
+    """Everything that serves, behind whatever transport."""
+
+    def __init__(self, machinery: Machinery, choose_engine: EngineChoice) -> None:
+        settings: Settings = machinery.settings
+        self.settings = settings
+        self.machinery = machinery
+        self.clock = machinery.clock
+        self.ledger: Ledger = machinery.ledger
+        self.admission = Admission(
+            max_requests=settings.max_inflight, max_bytes=settings.max_inflight_megabytes * MEGA
+        )
+        self.decoder = Decoder(
+            machinery.decoders,
+            machinery.clock,
+            max_pixels=settings.max_pixels,
+            max_frames=settings.max_frames,
+        )
+        self.feedback = FeedbackStore(settings.feedback_entries)
+        self.pipeline = Pipeline(
+            self.admission,
+            machinery.load,
+            self.decoder,
+            machinery.clock,
+            Limits(settings.patience_ms, settings.max_resolution),
+            self._observe,
+        )
+        self.agreement = Agreement(
+            self.pipeline,
+            self.decoder,
+            self.admission,
+            machinery.load,
+            self.ledger,
+            settings,
+            machinery.clock,
+        )
+        self.on_fatal: Callable[[BaseException], None] = lambda _: None
+        """Called if the first bundle cannot be served: nothing is left to wait for."""
+        self.leaving = False
+        """Told to stop: no longer ready, though still serving while the grace lasts."""
+        self.failure: str | None = None
+        self.loop_lag_s = 0.0
+        """How late the event loop was when last looked at."""
+        self._choose_engine = choose_engine
+        self._reloading = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def deployment(self) -> Deployment | None:
+        """What serves now."""
+        return self.pipeline.deployment
+
+    @property
+    def is_ready(self) -> bool:
+        """Bundle loaded, frontier measured on this host, and not on the way out."""
+        return self.admission.ready and not self.is_leaving
+
+    @property
+    def is_leaving(self) -> bool:
+        """On the way out."""
+        return self.leaving or self.admission.draining
+
+    def start(self) -> None:
+        """Begin in the background: liveness answers at once, readiness when it is true."""
+        self._spawn(self._first_deployment(), "deploy")
+        self._spawn(self.agreement.watch(), "agreement")
+        self._spawn(self._watch_drift(), "drift")
+        self._spawn(self._watch_lag(), "lag")
+
+    async def reload(self) -> Deployment:
+        """Read the bundle again and swap it in without dropping a request.
+
+        A broken one leaves the old one serving.
+        """
+        async with self._reloading:
+            old = self.pipeline.deployment
+            try:
+                new = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
+            except Exception as error:
+                self.ledger.reloads["failed"] += 1
+                logger.exception("reload failed; the old bundle goes on serving")
+                sentence = str(error) if isinstance(error, SanError) else "The log says why."
+                raise ReloadError(f"The new bundle cannot be served. {sentence}") from error
+            self._install(new)
+            self.ledger.reloads["swapped"] += 1
+            if old is not None:
+                self._spawn(self._retire(old), "retire")
+            return new
+
+    def warm(self, deployment: Deployment, point: OperatingPoint) -> None:
+        """Make a point ready in the background."""
+        self._spawn(deployment.cache.warm([point]), f"warm {point}")
+
+    def drain(self) -> None:
+        """Say no to new requests; those inside finish."""
+        if not self.admission.draining:
+            logger.info("draining: %d requests inside", self.admission.inside)
+        self.admission.draining = True
+
+    async def stop(self) -> None:
+        """Wait for nobody; let go of everything."""
+        self.admission.draining = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.pipeline.deployment is not None:
+            await self.pipeline.deployment.close()
+            self.pipeline.deployment = None
+        machinery = self.machinery
+        for workers in (machinery.decoders, machinery.builders, machinery.engine_thread):
+            await asyncio.to_thread(workers.close)
+
+    async def _first_deployment(self) -> None:
+        try:
+            deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
+        except Exception as error:
+            self.failure = str(error)
+            if not isinstance(error, SanError):
+                logger.exception("the bundle cannot be served")
+            self.on_fatal(error)
+            return
+        self._install(deployment)
+        self.admission.ready = True
+        # What is loaded by now lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        logger.info("ready")
+
+    def _install(self, deployment: Deployment) -> None:
+        self.ledger.resolutions = frozenset(deployment.catalogue.resolutions)
+        self.pipeline.deployment = deployment
+        points = [listing.point for listing in reversed(deployment.frontier)]
+        self._spawn(deployment.cache.warm(points), "warm up")
+
+    async def _retire(self, old: Deployment) -> None:
+        """Close a replaced deployment once the requests that began with it are gone."""
+        while old.in_use:
+            await asyncio.sleep(_RETIRE_POLL_S)
+        await old.close()
+        logger.info("retired bundle %s %s", old.manifest.name, old.manifest.version)
+
+    async def _watch_drift(self) -> None:
+        told = False
+        while True:
+            await asyncio.sleep(_DRIFT_CHECK_S)
+            deployment = self.pipeline.deployment
+            if deployment is None:
+                continue
+            drifted = deployment.model.has_drifted(self.clock())
+            if drifted and not told:
+                logger.warning(
+                    "this host runs at %.2f times the latencies it was measured with; predictions follow",
+                    deployment.model.drift(self.clock()),
+                )
+            told = drifted
+
+    async def _watch_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_CHECK_S
+            await asyncio.sleep(_LAG_CHECK_S)
+            self.loop_lag_s = max(0.0, loop.time() - due)
+
+    def _observe(
+        self, record: RequestRecord, answer: Answer | None, image: bytes | Pixels | None
+    ) -> None:
+        self.ledger.observe(record)
+        if answer is not None and record.point is not None:
+            best = tuple(p.index for p in answer.predictions[:5])
+            self.feedback.remember(
+                record.request_id, Remembered(record.point.resolution, record.model, best)
+            )
+            if isinstance(image, bytes):
+                self.agreement.offer(record, image, best[0])
+        if self.settings.access_log:
+            log_request(record)
+
+    def _spawn(self, work: object, name: str) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("%s failed", task.get_name(), exc_info=error)

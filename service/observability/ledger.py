@@ -1,0 +1,136 @@
+"""Sums over all requests: plain numbers that cost a microsecond to update and know no Prometheus."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from san_core.frontier import OperatingPoint
+from service.observability.record import STAGES, Outcome, RequestRecord
+
+SECONDS = (
+    0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,
+    0.075, 0.1, 0.15, 0.2, 0.25, 0.5, 1.0, 2.5,
+)  # fmt: skip
+BATCHES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+_ELSEWHERE = "other"
+
+
+class Histogram:
+    """Counts per bucket, and the sum."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value in the first bucket whose bound is not below it."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """(bound, count up to it), as Prometheus wants them."""
+        total = 0
+        buckets = []
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            total += count
+            buckets.append(("+Inf" if bound == float("inf") else repr(bound), float(total)))
+        return buckets
+
+
+@dataclass
+class Accuracy:
+    """Right answers out of those whose truth, or stand-in for it, is known."""
+
+    right: int = 0
+    right_in_top5: int = 0
+    known: int = 0
+
+
+@dataclass
+class Ledger:
+    """Everything that is counted. Labels come from closed sets, whatever clients send."""
+
+    resolutions: Collection[int] = ()
+    """Resolutions that get a label of their own; the rest share one."""
+    requests: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    duration: dict[tuple[str, str, str], Histogram] = field(default_factory=dict)
+    stages: dict[str, Histogram] = field(default_factory=lambda: {s: Histogram() for s in STAGES})
+    overhead: Histogram = field(default_factory=Histogram)
+    budgets: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    prediction_error: Histogram = field(
+        default_factory=lambda: Histogram((0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0))
+    )
+    """Spent over predicted: 1 is exact, more is optimism."""
+    expected_accuracy_sum: float = 0.0
+    expected_accuracy_count: int = 0
+    given_up_sum: float = 0.0
+    given_up_count: int = 0
+    batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))
+    builds: Histogram = field(default_factory=lambda: Histogram((*SECONDS, 5.0, 10.0)))
+    feedback: dict[str, Accuracy] = field(default_factory=dict)
+    agreement: dict[str, Accuracy] = field(default_factory=dict)
+    reloads: Counter[str] = field(default_factory=Counter)
+
+    def label(self, resolution: int) -> str:
+        """A resolution as a label of bounded cardinality."""
+        return str(resolution) if resolution in self.resolutions else _ELSEWHERE
+
+    def observe(self, record: RequestRecord) -> None:
+        """Count one request."""
+        point, timing = record.point, record.timing
+        key = (
+            self.label(point.resolution) if point else "none",
+            str(point.mode) if point else "none",
+            str(record.outcome),
+        )
+        self.requests[key] += 1
+        histogram = self.duration.get(key)
+        if histogram is None:
+            histogram = self.duration[key] = Histogram()
+        histogram.observe(timing.total / 1000)
+        if record.error:
+            self.errors[record.error] += 1
+        if record.outcome in (Outcome.ANSWERED, Outcome.LATE):
+            self._answered(record)
+
+    def _answered(self, record: RequestRecord) -> None:
+        timing = record.timing
+        for stage in STAGES:
+            self.stages[stage].observe(getattr(timing, stage) / 1000)
+        self.overhead.observe(max(0.0, timing.total - timing.staged) / 1000)
+        if record.terms.budget_ms is None:
+            self.budgets["none"] += 1
+        else:
+            self.budgets["met" if record.met else "missed"] += 1
+        if record.predicted_ms:
+            self.prediction_error.observe(timing.total / record.predicted_ms)
+        if record.expected_accuracy is not None:
+            self.expected_accuracy_sum += record.expected_accuracy
+            self.expected_accuracy_count += 1
+        if record.given_up > 0:
+            self.given_up_sum += record.given_up
+            self.given_up_count += 1
+
+    def observe_batch(self, point: OperatingPoint, size: int, took_ms: float) -> None:  # noqa: ARG002
+        """Count one run of the engine."""
+        self.batches.observe(size)
+
+    def observe_build(self, point: OperatingPoint, took_ms: float) -> None:  # noqa: ARG002
+        """Count one main network that was made ready."""
+        self.builds.observe(took_ms / 1000)
+
+    def observe_truth(
+        self, table: dict[str, Accuracy], resolution: int, *, first: bool, top5: bool
+    ) -> None:
+        """Count one answer whose truth became known."""
+        entry = table.setdefault(self.label(resolution), Accuracy())
+        entry.known += 1
+        entry.right += first
+        entry.right_in_top5 += top5

@@ -1,0 +1,82 @@
+"""The log: one JSON object per line, request ids included."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from service.observability.record import RequestRecord
+
+request_logger = logging.getLogger("service.request")
+
+
+class JsonFormatter(logging.Formatter):
+    """Time, level, logger, message, whatever was passed as `facts`, and an exception's text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        facts = getattr(record, "facts", None)
+        if facts:
+            entry |= facts
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(entry, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+
+
+def configure(level: str, log_format: str) -> None:
+    """Send everything, uvicorn's messages too, to stderr in one format."""
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    logging.getLogger("uvicorn.access").disabled = True
+
+
+def log_request(record: RequestRecord) -> None:
+    """One line per request."""
+    if not request_logger.isEnabledFor(logging.INFO):
+        return
+    point, timing = record.point, record.timing
+    facts: dict[str, Any] = {
+        "request_id": record.request_id,
+        "outcome": str(record.outcome),
+        "status": record.status,
+        "total_ms": round(timing.total, 3),
+    }
+    if point is not None:
+        facts |= {
+            "resolution": point.resolution,
+            "mode": str(point.mode),
+            "precision": point.precision,
+            "predicted_ms": round(record.predicted_ms or 0.0, 3),
+            "receive_ms": round(timing.receive, 3),
+            "decode_ms": round(timing.decode, 3),
+            "queue_ms": round(timing.queue, 3),
+            "weights_ms": round(timing.weights, 3),
+            "forward_ms": round(timing.forward, 3),
+            "batch": record.batch,
+            "cached": record.cached,
+        }
+    if record.terms.budget_ms is not None:
+        facts |= {"budget_ms": record.terms.budget_ms, "met": record.met}
+    if record.error:
+        facts |= {"error": record.error, "reason": record.reason}
+    request_logger.info("classify", extra={"facts": facts})

@@ -1,0 +1,300 @@
+"""A request's story, told once:
+
+receive -> admit -> choose -> decode -> weights -> batch -> run -> answer -> observe
+
+`Pipeline.classify` reads top to bottom and times each stage. It knows no HTTP: an `Exchange` hands in
+the image and takes the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from san_core.errors import SanError
+from san_core.preprocessing import ImageHeader
+from service.admission import Admission
+from service.answer import Answer, top_k
+from service.budget import Budget
+from service.clock import Clock
+from service.decoding import Decoded, Decoder
+from service.deployment import Deployment
+from service.errors import (
+    ClientGoneError,
+    DrainingError,
+    ExpiredError,
+    ImpossibleBudgetError,
+    NotReadyError,
+    OverloadedError,
+    ParameterError,
+    Problem,
+)
+from service.latency_model import decode_work
+from service.load import Load, Promise
+from service.observability.record import Outcome, RequestRecord
+from service.policy import Decision, Situation, Verdict, choose
+from service.terms import OnMiss, Terms
+
+Pixels = NDArray[np.float32]
+"""An image that needs no decoding: [T, T, 3], normalised as the bundle wants it."""
+
+
+class Exchange(Protocol):
+    """One request as the pipeline sees it, whatever carries it."""
+
+    @property
+    def request_id(self) -> str:
+        """The id in the answer, the log and the feedback."""
+
+    @property
+    def terms(self) -> Terms:
+        """What the client asks for."""
+
+    @property
+    def started_ms(self) -> float:
+        """When the first byte arrived."""
+
+    @property
+    def expected_bytes(self) -> int:
+        """How large the body claims to be; what admission reserves."""
+
+    async def receive(self) -> bytes | Pixels:
+        """The image: a file's bytes, or pixels that are ready to run."""
+
+    async def answer(self, answer: Answer) -> None:
+        """Send the answer; what comes after it is not on the client's time."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service allows, whatever the client says."""
+
+    patience_ms: float
+    max_resolution: int
+
+
+class Pipeline:
+    """Serves requests with whatever bundle is deployed."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        load: Load,
+        decoder: Decoder,
+        clock: Clock,
+        limits: Limits,
+        observe: Callable[[RequestRecord, Answer | None, bytes | Pixels | None], None],
+    ) -> None:
+        self.deployment: Deployment | None = None
+        """What serves; swapped as a whole, and each request keeps the one it began with."""
+        self._admission = admission
+        self._load = load
+        self._decoder = decoder
+        self._clock = clock
+        self._limits = limits
+        self._observe = observe
+
+    async def classify(self, exchange: Exchange) -> None:
+        """Take one request from its first byte to its answer."""
+        clock, load, terms = self._clock, self._load, exchange.terms
+        record = RequestRecord(exchange.request_id, terms)
+        timing = record.timing
+        budget = Budget(exchange.started_ms, terms.budget_ms, self._limits.patience_ms)
+        image: bytes | Pixels | None = None
+        answer: Answer | None = None
+        promise: Promise | None = None
+        deployment: Deployment | None = None
+        try:
+            # admit: before a byte of the body is read
+            deployment = self._admit(budget, terms)
+            deployment.in_use += 1
+            with self._admission.enter(exchange.expected_bytes, load.drain_ms(clock())):
+                # receive
+                image = await exchange.receive()
+                record.body_bytes = len(image) if isinstance(image, bytes) else image.nbytes
+                timing.receive = budget.spent_ms(clock())
+
+                # choose: from the header alone, so that a JPEG can be decoded at reduced scale
+                header = await self._header(image, budget)
+                decision, deadline = self._choose(deployment, header, image, budget, terms, record)
+                point = decision.option.point
+                late = terms.on_miss is OnMiss.ANSWER
+                promise = load.enter(
+                    Promise(
+                        deadline,
+                        point=point,
+                        forward_ms=deployment.forecast.marginal_ms(point, clock()),
+                        decode_ms=decision.option.decode_ms,
+                    )
+                )
+                network = deployment.cache.ready(point)
+                record.cached = network is not None
+                building = None if network is not None else deployment.cache.request(point)
+
+                # decode, while cold weights are being generated
+                deployment.loop.expect(point)
+                try:
+                    pixels, waited_ms = await self._decode(
+                        deployment, image, header, point.resolution, deadline, late=late, record=record
+                    )
+                    load.decoded(promise)
+
+                    # weights: nothing to wait for unless they were cold
+                    if building is not None:
+                        begun = clock()
+                        network = await asyncio.shield(building)
+                        timing.weights = clock() - begun
+                finally:
+                    deployment.loop.unexpect(point)
+                assert network is not None
+
+                # batch and run
+                ran = await deployment.loop.run(network, pixels, promise, answer_late=late)
+                timing.queue = waited_ms + ran.queue_ms
+                timing.forward = ran.forward_ms
+                record.batch = ran.batch
+
+                # answer
+                predictions = top_k(ran.scores, deployment.manifest.classes, terms.top_k)
+                now = clock()
+                timing.total = budget.spent_ms(now)
+                record.met = budget.met(now)
+                record.outcome = Outcome.ANSWERED if record.met else Outcome.LATE
+                record.status = 200
+                answer = Answer(record, predictions, ran.scores)
+                await exchange.answer(answer)
+                deployment.model.observe_overhead(timing.total - timing.staged, now)
+        except asyncio.CancelledError:
+            record.outcome, record.error = Outcome.DISCONNECTED, "disconnected"
+            raise
+        except Exception as error:
+            problem = Problem(error, record.request_id)
+            record.outcome, record.error = _outcome(error, problem.status), problem.slug
+            record.status, record.reason = problem.status, str(error)
+            raise
+        finally:
+            # observe
+            if promise is not None:
+                load.leave(promise)
+            if deployment is not None:
+                deployment.in_use -= 1
+            if answer is None:
+                timing.total = budget.spent_ms(clock())
+            self._observe(record, answer, image)
+
+    def _admit(self, budget: Budget, terms: Terms) -> Deployment:
+        """Turn away whom the load makes late before they cost anything."""
+        self._admission.check()
+        deployment = self.deployment
+        if deployment is None:
+            raise NotReadyError("No bundle is loaded yet; try again soon.")
+        if terms.resolution is not None and terms.resolution > self._limits.max_resolution:
+            raise ParameterError(
+                f"resolution may be at most {self._limits.max_resolution} here, not {terms.resolution}.",
+                "resolution",
+            )
+        now = self._clock()
+        hopeless = deployment.forecast.hopeless_ms(deployment.frontier[0], budget, now)
+        if hopeless is not None:
+            raise OverloadedError(
+                f"The load leaves no room for {budget.allowed_ms:g} ms: even the fastest point would take "
+                f"{hopeless:.0f} ms.",
+                self._load.drain_ms(now),
+            )
+        return deployment
+
+    async def _header(self, image: bytes | Pixels, budget: Budget) -> ImageHeader | None:
+        if isinstance(image, bytes):
+            return await self._decoder.header(image, budget.deadline_ms)
+        return None
+
+    def _choose(
+        self,
+        deployment: Deployment,
+        header: ImageHeader | None,
+        image: bytes | Pixels,
+        budget: Budget,
+        terms: Terms,
+        record: RequestRecord,
+    ) -> tuple[Decision, float]:
+        """Ask the policy, act on its verdict, and say until when the request is due."""
+        now = self._clock()
+        record.model = deployment.manifest.name
+        record.model_version = deployment.manifest.version
+        listings = deployment.considered(terms)
+        options = deployment.forecast.options(listings, header, len(image), budget, now)
+        spent = budget.spent_ms(now)
+        situation = Situation(
+            allowed_ms=budget.allowed_ms,
+            spent_ms=spent,
+            patience_ms=budget.patience_ms,
+            has_budget=terms.budget_ms is not None,
+            pinned=terms.resolution is not None,
+            min_accuracy=terms.min_accuracy,
+            on_miss=terms.on_miss,
+        )
+        decision = choose(situation, options)
+        option = decision.option
+        record.reason = decision.reason
+        if decision.verdict is Verdict.INACCURATE:
+            raise ParameterError(decision.reason, "min_accuracy")
+        if decision.verdict is Verdict.IMPOSSIBLE:
+            raise ImpossibleBudgetError(decision.reason, spent + option.idle_ms, option.accuracy)
+        if decision.verdict is Verdict.OVERLOADED:
+            raise OverloadedError(decision.reason, self._load.drain_ms(now))
+        record.point = option.point
+        record.given_up = decision.given_up
+        record.predicted_ms = spent + option.total_ms
+        record.expected_accuracy = next(
+            (x.accuracy for x in listings if x.point == option.point), None
+        )
+        # Who cannot be in time is due when predicted: it must not push aside who can.
+        due = budget.deadline_ms if decision.verdict is Verdict.SERVE else now + option.total_ms
+        return decision, due
+
+    async def _decode(
+        self,
+        deployment: Deployment,
+        image: bytes | Pixels,
+        header: ImageHeader | None,
+        resolution: int,
+        deadline_ms: float,
+        *,
+        late: bool,
+        record: RequestRecord,
+    ) -> tuple[Pixels, float]:
+        """The pixels, and how long the image waited for a decoder."""
+        if not isinstance(image, bytes) or header is None:
+            assert isinstance(image, np.ndarray)
+            return image, 0.0
+        preprocessing = deployment.preprocessing
+        asked = self._clock()
+        decoded: Decoded = await self._decoder.decode(
+            image, preprocessing, resolution, deadline_ms, answer_late=late
+        )
+        record.timing.decode = decoded.took_ms
+        work = decode_work(header, len(image), preprocessing.shorter_side(resolution))
+        deployment.model.observe_decode(work, decoded.took_ms, self._clock())
+        return decoded.pixels, decoded.started_ms - asked
+
+
+def _outcome(error: Exception, status: int) -> Outcome:
+    match error:
+        case OverloadedError():
+            return Outcome.OVERLOADED
+        case ImpossibleBudgetError():
+            return Outcome.IMPOSSIBLE
+        case ExpiredError():
+            return Outcome.EXPIRED
+        case NotReadyError() | DrainingError():
+            return Outcome.UNAVAILABLE
+        case ClientGoneError():
+            return Outcome.DISCONNECTED
+        case SanError() if status < 500:
+            return Outcome.REJECTED
+    return Outcome.FAILED

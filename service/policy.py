@@ -1,0 +1,174 @@
+"""Choosing an operating point: a pure function of the client's terms and what each point would cost.
+
+No clock, no I/O, no state. `choose` takes the most accurate point whose predicted time fits what is
+left of the budget; if there is none it says so and why, and the pipeline acts on the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from san_core.frontier import OperatingPoint
+from service.terms import OnMiss
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One operating point as one request sees it now: its accuracy and where the time would go."""
+
+    point: OperatingPoint
+    accuracy: float
+    decode_ms: float
+    queue_ms: float
+    """Waiting that is due to load: for a decoder, for the engine, for batches that are due earlier."""
+    cold_ms: float
+    """Time until the weights are ready; 0 if they are cached."""
+    forward_ms: float
+    overhead_ms: float = 0.0
+
+    @property
+    def idle_ms(self) -> float:
+        """The time it would take on an idle service."""
+        return self.decode_ms + self.cold_ms + self.forward_ms + self.overhead_ms
+
+    @property
+    def total_ms(self) -> float:
+        """The time it is predicted to take from now."""
+        return self.idle_ms + self.queue_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the request brings: how much time is gone, and what the client said."""
+
+    allowed_ms: float
+    """The budget, or the service's patience where the client named none."""
+    spent_ms: float
+    patience_ms: float
+    has_budget: bool = True
+    pinned: bool = False
+    min_accuracy: float | None = None
+    on_miss: OnMiss = OnMiss.ANSWER
+
+    @property
+    def left_ms(self) -> float:
+        """What is left of the budget."""
+        return self.allowed_ms - self.spent_ms
+
+
+class Verdict(StrEnum):
+    """What the policy says."""
+
+    SERVE = "serve"
+    """The chosen point is predicted to fit."""
+    LATE = "late"
+    """No point fits even on an idle service; the chosen one is the fastest."""
+    IMPOSSIBLE = "impossible"
+    """The same, and the client said to refuse."""
+    OVERLOADED = "overloaded"
+    """A point would fit, but not under this load."""
+    INACCURATE = "inaccurate"
+    """No point is as accurate as the client demands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The chosen option, the verdict and a sentence for the client."""
+
+    verdict: Verdict
+    option: Option
+    reason: str
+    given_up: float = 0.0
+    """Accuracy that an idle service would have bought on top."""
+
+
+def _fastest(options: Sequence[Option]) -> Option:
+    return min(options, key=lambda option: (option.total_ms, -option.accuracy))
+
+
+def _best(options: Sequence[Option], limit_ms: float, *, idle: bool = False) -> Option | None:
+    """The most accurate option within the limit; the faster one of equals."""
+    chosen: Option | None = None
+    for option in options:
+        if (option.idle_ms if idle else option.total_ms) > limit_ms:
+            continue
+        if chosen is None or (option.accuracy, -option.forward_ms) > (
+            chosen.accuracy,
+            -chosen.forward_ms,
+        ):
+            chosen = option
+    return chosen
+
+
+def choose(situation: Situation, options: Sequence[Option]) -> Decision:
+    """Choose among `options` (at least one; a pin leaves only the pinned)."""
+    floor = situation.min_accuracy
+    eligible = options if floor is None else [o for o in options if o.accuracy >= floor]
+    if not eligible:
+        best = max(options, key=lambda option: option.accuracy)
+        return Decision(
+            Verdict.INACCURATE,
+            best,
+            f"No point reaches an accuracy of {floor}; the best, {_name(best)}, has {best.accuracy:.3f}.",
+        )
+    chosen = _best(eligible, situation.left_ms)
+    idle = _best(eligible, situation.left_ms, idle=True)
+    if chosen is not None:
+        given_up = max(0.0, idle.accuracy - chosen.accuracy) if idle is not None else 0.0
+        reason = _why(situation, eligible, chosen, idle if given_up > 0 else None)
+        return Decision(Verdict.SERVE, chosen, reason, given_up)
+    return _none_fits(situation, eligible, idle)
+
+
+def _none_fits(situation: Situation, eligible: Sequence[Option], idle: Option | None) -> Decision:
+    fastest = _fastest(eligible)
+    budget = f"{situation.allowed_ms:g} ms"
+    gone = f", of which {situation.spent_ms:.1f} ms were gone" if situation.spent_ms >= 1 else ""
+    if idle is not None:
+        return Decision(
+            Verdict.OVERLOADED,
+            fastest,
+            f"The load leaves no point that fits {budget}{gone}: the fastest, {_name(fastest)}, would "
+            f"take {fastest.total_ms:.1f} ms, {fastest.queue_ms:.1f} of them waiting.",
+        )
+    sentence = (
+        f"No point fits {budget}{gone}: the fastest, {_name(fastest)}, takes {fastest.total_ms:.1f} ms"
+    )
+    if situation.on_miss is OnMiss.REFUSE:
+        return Decision(Verdict.IMPOSSIBLE, fastest, f"{sentence} on this host.")
+    if fastest.queue_ms > 0 and fastest.total_ms > situation.patience_ms:
+        return Decision(Verdict.OVERLOADED, fastest, f"{sentence}, more than the service waits.")
+    return Decision(Verdict.LATE, fastest, f"{sentence}; it answers as fast as it can.")
+
+
+def _why(
+    situation: Situation, eligible: Sequence[Option], chosen: Option, unloaded: Option | None
+) -> str:
+    name = _name(chosen)
+    took = f"{chosen.total_ms:.1f} ms"
+    if unloaded is not None:
+        return (
+            f"Load lowered the choice from {_name(unloaded)} to {name}, the most accurate point "
+            f"predicted to fit ({took} of {situation.left_ms:.1f} ms left)."
+        )
+    if situation.pinned:
+        return f"The client pinned {name} (predicted {took})."
+    if not situation.has_budget:
+        return f"No budget was given, so the most accurate point: {name} (predicted {took})."
+    better = [option for option in eligible if option.accuracy > chosen.accuracy]
+    if not better:
+        return f"The most accurate point, {name}, fits (predicted {took} of {situation.left_ms:.1f} ms left)."
+    following = min(better, key=lambda option: option.total_ms)
+    cold = " with its weights still to be generated" if following.cold_ms > 0 else ""
+    return (
+        f"{name} is the most accurate point that fits (predicted {took} of {situation.left_ms:.1f} ms "
+        f"left); the next, {_name(following)}{cold}, would take {following.total_ms:.1f} ms."
+    )
+
+
+def _name(option: Option) -> str:
+    point = option.point
+    precision = "" if point.precision == "float" else f", {point.precision}"
+    return f"{point.resolution} px ({point.mode}{precision})"

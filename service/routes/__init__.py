@@ -1,0 +1,1 @@
+"""HTTP routes: thin; everything they call works without HTTP."""

@@ -1,0 +1,246 @@
+"""`POST /classify`: raw ASGI on the hot path, documented like any other route."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Header, Query
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from san_core.errors import NotAnImageError
+from san_core.mode import Mode
+from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
+from service.answer import Answer
+from service.errors import BodyTooLargeError, ClientGoneError, ParameterError, SlowClientError
+from service.first_byte import FIRST_BYTE
+from service.multipart import image_bytes
+from service.pipeline import Pipeline
+from service.schemas import ClassifySchema, ProblemSchema
+from service.shell import REQUEST_ID, header
+from service.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
+
+_JSON = (b"content-type", b"application/json")
+
+
+class HttpExchange:
+    """One POST as the pipeline sees it; watches for the client going away."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, *, max_bytes: int, timeout_s: float
+    ) -> None:
+        self.request_id: str = scope[REQUEST_ID]
+        self.started_ms: float = scope[FIRST_BYTE]
+        self.terms = _terms(scope)
+        self.expected_bytes = _content_length(scope, max_bytes)
+        self.gone = False
+        self._content_type = header(scope, b"content-type")
+        self._receive = receive
+        self._send = send
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+        self._task = asyncio.current_task()
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def receive(self) -> bytes:
+        """Read the body within the limits and find the image in it."""
+        try:
+            # Almost always everything is there at the first call, and a timer is not worth it.
+            message = await self._first_message()
+            body: bytes = message.get("body", b"")
+            if message.get("more_body", False):
+                async with asyncio.timeout(self._timeout_s):
+                    body = await self._rest(body)
+        except TimeoutError:
+            raise SlowClientError(
+                f"The body did not arrive within {self._timeout_s:g} s."
+            ) from None
+        image = image_bytes(body, self._content_type)
+        if not image:
+            raise NotAnImageError("The body is empty; send the image's bytes.")
+        self._watcher = asyncio.create_task(self._watch())
+        return image
+
+    async def _first_message(self) -> Any:
+        async with asyncio.timeout(self._timeout_s):
+            message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError("The client left before its image was complete.")
+        self._check(len(message.get("body", b"")))
+        return message
+
+    async def _rest(self, body: bytes) -> bytes:
+        chunks, size, more = [body], len(body), True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError("The client left before its image was complete.")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            self._check(size)
+            chunks.append(chunk)
+            more = message.get("more_body", False)
+        return b"".join(chunks)
+
+    def _check(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise BodyTooLargeError(f"The body may have at most {self._max_bytes} bytes.")
+
+    async def _watch(self) -> None:
+        """After the body the next message can only be the client's leaving."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect" and self._task is not None:
+            self.gone = True
+            self._task.cancel()
+
+    async def answer(self, answer: Answer) -> None:
+        """Send the answer."""
+        self.close()  # from here on a disconnect is the server's to notice
+        body = answer.body()
+        headers = [_JSON, (b"content-length", str(len(body)).encode()), *answer.headers()]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            self._watcher = None
+
+
+def _terms(scope: Scope) -> Terms:
+    query = scope["query_string"]
+    budget = header(scope, b"x-budget-ms")
+    if not query and budget is None:
+        return Terms()
+    try:
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=32)
+    except ValueError:
+        raise ParameterError("The query string cannot be read.") from None
+    return parse_terms(pairs, None if budget is None else budget.decode("latin-1"))
+
+
+def _content_length(scope: Scope, max_bytes: int) -> int:
+    """What the client announces, refused at once if it is too much; chunked bodies count as full."""
+    value = header(scope, b"content-length")
+    if value is None:
+        return max_bytes
+    size = int(value) if value.isdigit() else 0
+    if size > max_bytes:
+        raise BodyTooLargeError(f"The body has {size} bytes; at most {max_bytes} are taken.")
+    return size
+
+
+class ClassifyEndpoint:
+    """The ASGI application behind the route."""
+
+    def __init__(self, pipeline: Pipeline, *, max_bytes: int, timeout_s: float) -> None:
+        self._pipeline = pipeline
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        exchange = HttpExchange(
+            scope, receive, send, max_bytes=self._max_bytes, timeout_s=self._timeout_s
+        )
+        try:
+            await self._pipeline.classify(exchange)
+        except asyncio.CancelledError:
+            if not exchange.gone:
+                raise
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+        finally:
+            exchange.close()
+
+
+def raw_route(app: ASGIApp) -> type[APIRoute]:
+    """A route class that documents its endpoint's signature but serves with `app`."""
+
+    class RawRoute(APIRoute):
+        def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+            super().__init__(path, endpoint, **options)
+            self.app = app
+
+    return RawRoute
+
+
+_REQUEST_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The image as it is, or a form with a field `image`. The bytes decide, not the "
+        "Content-Type.",
+        "content": {
+            "image/jpeg": {"schema": {"type": "string", "format": "binary"}},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["image"],
+                    "properties": {"image": {"type": "string", "format": "binary"}},
+                }
+            },
+        },
+    },
+    "x-codeSamples": [
+        {
+            "lang": "curl",
+            "source": "curl --data-binary @photo.jpg 'http://localhost:8000/classify?budget_ms=20'",
+        }
+    ],
+}
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "Not an image, corrupt or truncated"},
+    401: {"description": "No API key, or a wrong one"},
+    408: {"description": "The body came too slowly"},
+    413: {"description": "Too many bytes, pixels or frames"},
+    415: {"description": "An image format that is not decoded"},
+    422: {"description": "A parameter cannot be used, or the budget is impossible and on_miss=refuse"},
+    429: {"description": "Overloaded; Retry-After says when to come back"},
+    503: {"description": "Not ready, draining, or expired in the queue"},
+}
+for _problem in PROBLEMS.values():
+    _problem["model"] = ProblemSchema
+    _problem["content"] = {"application/problem+json": {}}
+
+
+def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -> APIRouter:
+    """The documented route."""
+    router = APIRouter(route_class=raw_route(endpoint), tags=["classify"])
+
+    @router.post(
+        "/classify", response_model=ClassifySchema, responses=PROBLEMS, openapi_extra=_REQUEST_BODY
+    )
+    async def classify(
+        budget_ms: Annotated[
+            float | None,
+            Query(gt=0, le=MAX_BUDGET_MS, description="time allowed, in ms; none: the most accurate point"),
+        ] = None,
+        resolution: Annotated[
+            int | None, Query(ge=MIN_RESOLUTION, le=MAX_RESOLUTION, description="pin the resolution")
+        ] = None,
+        mode: Annotated[Mode | None, Query(description="pin the mode")] = None,
+        min_accuracy: Annotated[
+            float | None, Query(ge=0, le=1, description="consider only points at least this accurate")
+        ] = None,
+        top_k: Annotated[int, Query(ge=1, le=MAX_TOP_K, description="how many classes to answer")] = 5,
+        on_miss: Annotated[
+            OnMiss, Query(description="if the budget cannot be met: answer as fast as possible, or refuse")
+        ] = OnMiss.ANSWER,
+        x_budget_ms: Annotated[
+            float | None, Header(gt=0, le=MAX_BUDGET_MS, description="the budget, if not in the query")
+        ] = None,
+    ) -> None:
+        """Classify one image within a budget.
+
+        The service takes the operating point that buys the most accuracy in the time given, and says
+        in the answer what it chose and why.
+        """
+
+    return router

@@ -1,0 +1,63 @@
+"""Probes, `/version` and `/admin/reload`."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from fastapi import APIRouter
+
+from service.errors import DrainingError, NotReadyError
+from service.lifecycle import Service
+from service.schemas import ModelSchema, StatusSchema, VersionSchema
+
+
+def health_router(service: Service) -> APIRouter:
+    """The routes."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/healthz")
+    async def healthz() -> StatusSchema:
+        """Alive: the event loop answers."""
+        return StatusSchema(status="alive")
+
+    @router.get("/readyz")
+    async def readyz() -> StatusSchema:
+        """Ready: a bundle is loaded and its frontier was measured on this host."""
+        if service.is_leaving:
+            raise DrainingError("The service is shutting down.")
+        if not service.is_ready:
+            raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
+        return StatusSchema(status="ready")
+
+    @router.get("/version")
+    async def version() -> VersionSchema:
+        """What runs here."""
+        deployment = service.deployment
+        if deployment is None:
+            return VersionSchema(
+                version=metadata.version("san-serve"), model=None, engine=None, device=None, engine_facts={}
+            )
+        manifest, engine = deployment.manifest, deployment.engine
+        return VersionSchema(
+            version=metadata.version("san-serve"),
+            model=ModelSchema(
+                name=manifest.name,
+                version=manifest.version,
+                sha256=deployment.sha256,
+                provenance=manifest.provenance,
+            ),
+            engine=engine.name,
+            device=engine.device,
+            engine_facts=engine.describe(),
+        )
+
+    @router.post("/admin/reload")
+    async def reload() -> VersionSchema:
+        """Read the bundle's file again and swap it in without dropping a request.
+
+        A broken file leaves the old bundle serving. Which file it is, the operator said at start.
+        """
+        await service.reload()
+        return await version()
+
+    return router

@@ -1,0 +1,20 @@
+"""`GET /metrics`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from service.observability.metrics import Exporter
+
+
+def metrics_router(exporter: Exporter) -> APIRouter:
+    """The route."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/metrics", response_class=Response)
+    async def metrics(request: Request) -> Response:
+        """Every metric, for Prometheus (text, or OpenMetrics if asked for)."""
+        body, content_type = exporter.render(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    return router

@@ -1,0 +1,138 @@
+"""`/resolutions`: what the policy chooses among, and the weight cache."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from san_core.frontier import OperatingPoint
+from san_core.mode import Mode
+from san_core.preprocessing import ImageHeader
+from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION, provenance
+from service.catalogue import Listing
+from service.deployment import Deployment
+from service.errors import NotCachedError, NotReadyError, ParameterError
+from service.latency_model import decode_work
+from service.lifecycle import Service
+from service.schemas import (
+    AccuracySchema,
+    LatencySchema,
+    OperatingPointSchema,
+    ResolutionsSchema,
+    WarmSchema,
+)
+
+_TYPICAL = ImageHeader("JPEG", 500, 375, 1)
+_TYPICAL_BYTES = 50_000
+
+Resolution = Annotated[int, Path(ge=MIN_RESOLUTION, le=MAX_RESOLUTION)]
+
+
+def describe(service: Service, deployment: Deployment, listing: Listing) -> OperatingPointSchema:
+    """One operating point as it stands now."""
+    model, now, q = deployment.model, service.clock(), service.settings.quantile
+    point, shape = listing.point, listing.shape
+    sizes = sorted({1, service.settings.max_batch})
+    latency = {
+        str(n): LatencySchema(
+            p50=round(model.forward_ms(shape, n, 0.5, now), 3),
+            p95=round(model.forward_ms(shape, n, 0.95, now), 3),
+            p99=round(model.forward_ms(shape, n, 0.99, now), 3),
+        )
+        for n in sizes
+    }
+    at_least = deployment.preprocessing.shorter_side(point.resolution)
+    decode = model.decode_ms(decode_work(_TYPICAL, _TYPICAL_BYTES, at_least), q, now)
+    smallest = decode + model.forward_ms(shape, 1, q, now) + model.overhead_ms(q, now)
+    cost = deployment.cost(point.resolution)
+    measured = listing.measured
+    return OperatingPointSchema(
+        resolution=point.resolution,
+        mode=point.mode,
+        precision=point.precision,
+        provenance=provenance(point.resolution, deployment.manifest.network.resolutions).value,
+        accuracy=None
+        if measured is None
+        else AccuracySchema(
+            top1=measured.top1, top5=measured.top5, dataset=measured.dataset, n=measured.n
+        ),
+        latency_ms=latency,
+        measured=shape in model.measurements.curves,
+        smallest_budget_ms=round(smallest, 3),
+        macs=cost.macs,
+        weight_bytes=cost.weight_bytes,
+        cached=point in deployment.cache,
+        frontier=listing in deployment.frontier,
+    )
+
+
+def resolutions_router(service: Service) -> APIRouter:
+    """The routes."""
+    router = APIRouter(prefix="/resolutions", tags=["resolutions"])
+
+    def deployed() -> Deployment:
+        if service.deployment is None:
+            raise NotReadyError("No bundle is loaded yet; try again soon.")
+        return service.deployment
+
+    def point_for(deployment: Deployment, resolution: int, mode: Mode | None) -> OperatingPoint:
+        if resolution > service.settings.max_resolution:
+            raise ParameterError(
+                f"resolution may be at most {service.settings.max_resolution} here.", "resolution"
+            )
+        return max(deployment.catalogue.find(resolution, mode), key=lambda x: x.rank).point
+
+    @router.get("")
+    async def list_resolutions() -> ResolutionsSchema:
+        """Every operating point the policy considers, with its accuracy and its latency here."""
+        deployment = deployed()
+        return ResolutionsSchema(
+            model=deployment.manifest.name,
+            model_version=deployment.manifest.version,
+            engine=deployment.engine.name,
+            device=deployment.engine.device,
+            quantile=service.settings.quantile,
+            max_batch=service.settings.max_batch,
+            drift=round(deployment.model.drift(service.clock()), 3),
+            operating_points=[describe(service, deployment, x) for x in deployment.catalogue.listings],
+        )
+
+    @router.post("/{resolution}/warm", status_code=202)
+    async def warm(resolution: Resolution, mode: Annotated[Mode | None, Query()] = None) -> WarmSchema:
+        """Make a resolution ready in the background."""
+        deployment = deployed()
+        point = point_for(deployment, resolution, mode)
+        state = "cached"
+        if point not in deployment.cache:
+            service.warm(deployment, point)
+            state = "building"
+        return _warm(point, state)
+
+    @router.delete("/{resolution}")
+    async def evict(resolution: Resolution, mode: Annotated[Mode | None, Query()] = None) -> WarmSchema:
+        """Drop a resolution's weights from the cache; they are generated again when needed."""
+        deployment = deployed()
+        found = [
+            point
+            for point in deployment.cache.points()
+            if point.resolution == resolution and mode in (None, point.mode)
+        ]
+        for point in found:
+            deployment.cache.evict(point)
+        if not found:
+            raise NotCachedError(f"No weights for {resolution} px are in the cache.")
+        return _warm(found[0], "evicted")
+
+    return router
+
+
+def _warm(point: OperatingPoint, state: str) -> WarmSchema:
+    return WarmSchema.model_validate(
+        {
+            "resolution": point.resolution,
+            "mode": str(point.mode),
+            "precision": point.precision,
+            "state": state,
+        }
+    )

@@ -1,0 +1,197 @@
+"""What goes over the wire, for the OpenAPI document and for every route off the hot path."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class PredictionSchema(BaseModel):
+    """One class and its score."""
+
+    index: int
+    label: str
+    score: float = Field(ge=0, le=1)
+
+
+class BudgetSchema(BaseModel):
+    """What was allowed, what was predicted, what it took."""
+
+    budget_ms: float | None = Field(description="what the client allowed; null if it did not say")
+    predicted_ms: float = Field(description="total predicted when the point was chosen")
+    spent_ms: float = Field(description="from the first byte received to the answer's first byte sent")
+    met: bool
+
+
+class TimingSchema(BaseModel):
+    """Milliseconds per stage; what is missing to the total is overhead."""
+
+    receive: float
+    queue: float = Field(description="waiting for a decoder and for the engine")
+    decode: float
+    weights: float = Field(description="waiting for weights that were not cached")
+    forward: float
+    total: float
+
+
+class ClassifySchema(BaseModel):
+    """The answer to one image."""
+
+    request_id: str
+    model: str
+    model_version: str
+    predictions: list[PredictionSchema]
+    resolution: int
+    mode: Literal["proxy", "ideal", "data_free"]
+    precision: Literal["float", "int8"]
+    expected_accuracy: float | None = Field(
+        description="top-1 accuracy of this operating point, measured; null if the bundle has none"
+    )
+    reason: str = Field(description="why this point was chosen")
+    weights: Literal["cached", "generated"]
+    budget: BudgetSchema
+    timing_ms: TimingSchema
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "request_id": "5c1f0c4be6d14a0f9d2f1a77",
+                "model": "default",
+                "model_version": "1",
+                "predictions": [{"index": 207, "label": "golden retriever", "score": 0.91}],
+                "resolution": 160,
+                "mode": "proxy",
+                "precision": "float",
+                "expected_accuracy": 0.71,
+                "reason": "160 px (proxy) is the most accurate point that fits (predicted 9.1 of 19.8 ms "
+                "left); the next, 192 px (proxy), would take 20.4 ms.",
+                "weights": "cached",
+                "budget": {"budget_ms": 20, "predicted_ms": 9.3, "spent_ms": 7.9, "met": True},
+                "timing_ms": {
+                    "receive": 0.2, "queue": 0.1, "decode": 3.0, "weights": 0, "forward": 4.1, "total": 7.9,
+                },
+            }
+        }
+    )  # fmt: skip
+
+
+class ProblemSchema(BaseModel):
+    """RFC 9457 problem details."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str | None
+    error: str = Field(description="the detail again, where other clients look for it")
+
+    model_config = ConfigDict(extra="allow")
+
+
+class LatencySchema(BaseModel):
+    """Milliseconds of one run of the engine, as predicted now."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+class AccuracySchema(BaseModel):
+    """Measured accuracy, and on what."""
+
+    top1: float
+    top5: float
+    dataset: str
+    n: int
+
+
+class OperatingPointSchema(BaseModel):
+    """One operating point, on this host."""
+
+    resolution: int
+    mode: str
+    precision: str
+    provenance: Literal["trained", "interpolated", "extrapolated"]
+    accuracy: AccuracySchema | None
+    latency_ms: dict[str, LatencySchema] = Field(
+        description="by batch size, as a string: 1 and the largest"
+    )
+    measured: bool = Field(description="whether the latency was taken here, or estimated from a neighbour")
+    smallest_budget_ms: float = Field(
+        description="smallest budget predicted to fit a 500 x 375 JPEG when idle, weights cached"
+    )
+    macs: int
+    weight_bytes: int
+    cached: bool
+    frontier: bool
+
+
+class ResolutionsSchema(BaseModel):
+    """Every operating point the policy knows."""
+
+    model: str
+    model_version: str
+    engine: str
+    device: str
+    quantile: float = Field(description="the latency quantile a choice must fit the budget with")
+    max_batch: int
+    drift: float = Field(description="recent latencies over those measured at start; 1: nothing changed")
+    operating_points: list[OperatingPointSchema]
+
+
+class WarmSchema(BaseModel):
+    """One point of the weight cache."""
+
+    resolution: int
+    mode: str
+    precision: str
+    state: Literal["cached", "building", "evicted"]
+
+
+class FeedbackRequest(BaseModel):
+    """The truth about a request answered earlier: either its label or its class index."""
+
+    request_id: str = Field(min_length=1, max_length=64)
+    label: str | None = Field(None, max_length=200)
+    index: int | None = Field(None, ge=0)
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"example": {"request_id": "5c1f0c4be6d14a0f9d2f1a77", "index": 207}},
+    )
+
+
+class FeedbackSchema(BaseModel):
+    """How the answer compares with the truth."""
+
+    request_id: str
+    correct: bool
+    in_top5: bool
+    resolution: int
+
+
+class ModelSchema(BaseModel):
+    """Which bundle serves."""
+
+    name: str
+    version: str
+    sha256: str
+    provenance: dict[str, Any]
+
+
+class VersionSchema(BaseModel):
+    """What runs here."""
+
+    version: str
+    model: ModelSchema | None
+    engine: str | None
+    device: str | None
+    engine_facts: dict[str, str]
+
+
+class StatusSchema(BaseModel):
+    """A word, and why."""
+
+    status: str
+    detail: str | None = None

@@ -1,0 +1,135 @@
+"""What a client asks for, parsed strictly from query parameters and headers.
+
+By hand and not by pydantic: this is on the path of every request, and the sentences can name what
+would have worked.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NoReturn
+
+from san_core.errors import ResolutionError
+from san_core.mode import Mode
+from san_core.resolution import check_resolution
+from service.errors import ParameterError
+
+MAX_BUDGET_MS = 600_000.0
+MAX_TOP_K = 1000
+PARAMETERS = ("budget_ms", "resolution", "mode", "min_accuracy", "top_k", "on_miss")
+
+
+class OnMiss(StrEnum):
+    """What to do if the budget cannot be met."""
+
+    ANSWER = "answer"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of one request."""
+
+    budget_ms: float | None = None
+    resolution: int | None = None
+    mode: Mode | None = None
+    min_accuracy: float | None = None
+    top_k: int = 5
+    on_miss: OnMiss = OnMiss.ANSWER
+
+
+def parse_terms(query: Iterable[tuple[str, str]], budget_header: str | None = None) -> Terms:
+    """Read the terms; the query's `budget_ms` goes before the header's.
+
+    Raises ParameterError for anything unknown: a misspelt `budget` that is silently ignored would
+    cost the client the very thing it asked for.
+    """
+    given: dict[str, str] = {}
+    for name, value in query:
+        if name not in PARAMETERS:
+            _unknown(name)
+        if name in given:
+            raise ParameterError(f"{name} is given more than once.", name)
+        given[name] = value
+    budget, source = given.get("budget_ms"), "budget_ms"
+    if budget is None:
+        budget, source = budget_header, "X-Budget-Ms"
+    return Terms(
+        budget_ms=None if budget is None else parse_budget(budget, source),
+        resolution=_resolution(given["resolution"]) if "resolution" in given else None,
+        mode=_mode(given["mode"]) if "mode" in given else None,
+        min_accuracy=_accuracy(given["min_accuracy"]) if "min_accuracy" in given else None,
+        top_k=_top_k(given["top_k"]) if "top_k" in given else 5,
+        on_miss=_on_miss(given["on_miss"]) if "on_miss" in given else OnMiss.ANSWER,
+    )
+
+
+def parse_budget(text: str, source: str = "budget_ms") -> float:
+    """A positive number of milliseconds, at most ten minutes."""
+    value = _number(text, source)
+    if not 0 < value <= MAX_BUDGET_MS:
+        raise ParameterError(
+            f"{source} must be more than 0 and at most {MAX_BUDGET_MS:.0f} ms, not {text[:40]}.",
+            source,
+        )
+    return value
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    # float() also takes "1_0", "nan" and "infinity"; none of them is a number a client means.
+    if not math.isfinite(value) or "_" in text:
+        raise ParameterError(f"{name} must be a number, not {text[:40]!r}.", name)
+    return value
+
+
+def _resolution(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+        raise ParameterError(f"resolution must be a whole number of pixels, not {text[:40]!r}.", "resolution")
+    try:
+        return check_resolution(int(text))
+    except ResolutionError as error:
+        raise ParameterError(str(error), "resolution") from error
+
+
+def _mode(text: str) -> Mode:
+    try:
+        return Mode(text)
+    except ValueError:
+        choices = ", ".join(Mode)
+        raise ParameterError(f"mode must be one of {choices}, not {text[:40]!r}.", "mode") from None
+
+
+def _accuracy(text: str) -> float:
+    value = _number(text, "min_accuracy")
+    if not 0 <= value <= 1:
+        raise ParameterError(f"min_accuracy must be between 0 and 1, not {text[:40]}.", "min_accuracy")
+    return value
+
+
+def _top_k(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= MAX_TOP_K):
+        raise ParameterError(
+            f"top_k must be a whole number from 1 to {MAX_TOP_K}, not {text[:40]!r}.", "top_k"
+        )
+    return int(text)
+
+
+def _on_miss(text: str) -> OnMiss:
+    try:
+        return OnMiss(text)
+    except ValueError:
+        raise ParameterError(f"on_miss must be answer or refuse, not {text[:40]!r}.", "on_miss") from None
+
+
+def _unknown(name: str) -> NoReturn:
+    close = difflib.get_close_matches(name, PARAMETERS, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(PARAMETERS)}."
+    raise ParameterError(f"There is no parameter {name[:40]!r}; {hint}", name[:40])

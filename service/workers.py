@@ -1,0 +1,97 @@
+"""Threads that take the most urgent job first and hand results back to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Job(Generic[T]):
+    __slots__ = ("function", "future", "loop")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self.function = function
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
+
+    def run(self) -> None:
+        if self.future.cancelled():  # read only: cancelling happens on the loop
+            return
+        try:
+            result = self.function()
+        except BaseException as error:
+            self._hand_back(self._fail, error)
+        else:
+            self._hand_back(self._succeed, result)
+
+    def _hand_back(self, settle: Callable[[Any], None], value: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(settle, value)
+
+    def _succeed(self, result: T) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Workers:
+    """A fixed number of threads over one priority queue."""
+
+    def __init__(self, name: str, threads: int, *, nice: int = 0) -> None:
+        self._heap: list[tuple[float, int, _Job[Any]]] = []
+        self._order = count()
+        self._wanted = threading.Condition()
+        self._closed = False
+        self._nice = nice
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True)
+            for i in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, function: Callable[[], T], urgency: float = 0.0) -> asyncio.Future[T]:
+        """Run `function` on a thread; the smallest urgency (a deadline, say) goes first.
+
+        Cancelling the future before it runs costs nothing.
+        """
+        job = _Job(function)
+        with self._wanted:
+            if self._closed:
+                raise RuntimeError("these workers are closed")
+            heapq.heappush(self._heap, (urgency, next(self._order), job))
+            self._wanted.notify()
+        return job.future
+
+    def close(self) -> None:
+        """Finish the jobs that are queued and stop."""
+        with self._wanted:
+            self._closed = True
+            self._wanted.notify_all()
+        for thread in self._threads:
+            thread.join(timeout=10)
+
+    def _work(self) -> None:
+        if self._nice:
+            with suppress(OSError, AttributeError):  # Linux lets a thread be nice on its own
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
+        while True:
+            with self._wanted:
+                while not self._heap and not self._closed:
+                    self._wanted.wait()
+                if not self._heap:
+                    return
+                job = heapq.heappop(self._heap)[2]
+            job.run()
+            del job  # an idle worker must not keep the last image alive

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ def itself(pair: Pair) -> Pair:
 def test_kept_points_rise_in_both_and_no_point_beats_one(points: list[Pair]) -> None:
     kept = frontier(points, itself)
     assert bool(kept) == bool(points)
-    for faster, slower in zip(kept, kept[1:], strict=False):
+    for faster, slower in pairwise(kept):
         assert faster[0] < slower[0]
         assert faster[1] < slower[1]
     for latency, accuracy in points:

@@ -57,7 +57,7 @@ def test_missing_and_unknown_keys_are_listed(checkpoint: dict[str, torch.Tensor]
 
 def test_a_wrong_shape_is_named(checkpoint: dict[str, torch.Tensor]) -> None:
     broken = checkpoint | {"module.layer1.0.fc1.weight": torch.zeros(3, 1)}
-    with pytest.raises(OfficialCheckpointError, match="layer1.0.fc1.weight has shape"):
+    with pytest.raises(OfficialCheckpointError, match=r"layer1\.0\.fc1.weight has shape"):
         from_official(broken, "resnet18")
 
 

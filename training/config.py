@@ -73,12 +73,27 @@ class Recipe(BaseModel):
     limit_images: int = Field(0, ge=0, description="use only so many training images; 0 is all")
     max_unreadable: int = Field(100, ge=0, description="unreadable files to tolerate")
 
+    # Distilling a lifted network from its native resolution, without labels.
+    temperature: float = Field(1.0, gt=0.0, description="softens teacher and student alike")
+    feature_weight: float = Field(
+        0.0, ge=0.0, description="weight of matching the head's input, squared"
+    )
+    mixup: Share = Field(0.0, description="share of images that are blended with another")
+    cutmix: Share = Field(0.0, description="share of images with a piece of another")
+    always: tuple[int, ...] = Field(
+        (), description="resolutions in every batch; none is the smallest"
+    )
+    drawn: int = Field(1, ge=0, description="other resolutions drawn for a batch")
+    between: bool = Field(False, description="draw resolutions between the trained ones too")
+    train_kernels: bool = Field(False, description="train b too; the native point then moves")
+    hold_out: Share = Field(0.1, description="share of images kept for agreement with the teacher")
+
     # What one sees and keeps.
     validate_every: int = Field(1, ge=0, description="epochs between validations; 0 is at the end")
     checkpoint_minutes: float = Field(10.0, gt=0.0, description="minutes between checkpoints")
     checkpoint_steps: int = Field(0, ge=0, description="also every so many steps; 0 is off")
 
-    @field_validator("resolutions", mode="before")
+    @field_validator("resolutions", "always", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):

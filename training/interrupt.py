@@ -39,6 +39,10 @@ def stop_on_signal() -> Iterator[StopRequest]:
 
 
 def leave_signals_to_parent(_worker: int) -> None:
-    """In a loader process: Ctrl-C is the parent's business, SIGTERM ends it as usual."""
+    """In a loader process: signals to the whole group are the parent's business.
+
+    It still needs batches for the step it is in, and ends its loaders itself; they also end when
+    it is gone.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -48,6 +48,10 @@ class Task:
     training: ImageFolder
     validation: ImageFolder | None
     objective: Callable[[ScaleAdaptiveNetwork, Recipe], Objective]
+    loader: Callable[[Recipe, Group], TrainingLoader] | None = None
+    """Makes the training batches; None is the paper's crops at every resolution."""
+    teacher_labels: bool = False
+    """Whether the validation labels are a teacher's: agreement is then no accuracy to publish."""
     told: dict[str, Any] = field(default_factory=dict)
     """What else the bundle's provenance should say, e.g. licence and data."""
 
@@ -196,7 +200,9 @@ def train(
     with stop_on_signal() as stop:
         trainer = Trainer(
             objective,
-            _loader(task, recipe, group, objective.resolutions),
+            task.loader(recipe, group)
+            if task.loader
+            else _loader(task, recipe, group, objective.resolutions),
             Normaliser(task.preprocessing, group.device, channels_last=recipe.channels_last),
             recipe,
             group,
@@ -224,7 +230,7 @@ def train(
                     classes=task.classes,
                     preprocessing=task.preprocessing,
                     told=told,
-                    accuracy=tuple(measured.values()),
+                    accuracy=() if task.teacher_labels else tuple(measured.values()),
                 )
                 bar.say(f"Wrote {bundle}.")
     group.barrier()

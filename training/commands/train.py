@@ -11,6 +11,7 @@ from training.config import Recipe, add_recipe_arguments, load_recipe, make_reci
 from training.data.folder import index_training
 from training.distributed import joined_group
 from training.errors import RecipeError
+from training.memory import keep_freed_memory
 from training.run import Task, from_bundle, from_scratch, train
 
 HELP = "Train a scale adaptive network on a folder of images, resumably."
@@ -78,6 +79,7 @@ def _prepare(args: argparse.Namespace) -> tuple[Task, Recipe]:
 def run(args: argparse.Namespace) -> int:
     """Train, and export if asked."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    keep_freed_memory()
     task, recipe = _prepare(args)
     with joined_group(recipe.device) as group:
         if not group.is_main:

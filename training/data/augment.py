@@ -60,6 +60,6 @@ def all_resolutions(
     resample = _RESAMPLING[interpolation]
     pixels = {}
     for side in resolutions:
-        scaled = np.asarray(image.resize((side, side), resample, box), dtype=np.uint8)
-        pixels[side] = np.ascontiguousarray(scaled[:, ::-1] if mirrored else scaled)
+        scaled = np.asarray(image.resize((side, side), resample, box))
+        pixels[side] = (scaled[:, ::-1] if mirrored else scaled).copy()  # Pillow's is read-only
     return pixels

@@ -1,0 +1,74 @@
+"""`san report`: the small-scale reproduction, and the curves of a run."""
+
+import argparse
+import logging
+import signal
+from pathlib import Path
+from types import FrameType
+
+from training import curves
+from training.data.folder import index_training
+from training.errors import DataError
+from training.reproduction import train_all, variants
+
+HELP = "Reproduce the paper at small scale, or draw a run's curves."
+
+RESOLUTIONS = "128,112,96,80,64"
+TESTS = "144,128,120,112,104,96,88,80,72,64,48"
+
+
+def _sides(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    reproduce = kinds.add_parser("reproduce", help="train, evaluate and report, resumably")
+    reproduce.add_argument("--data", type=Path, required=True, metavar="DIR")
+    reproduce.add_argument("--output", type=Path, required=True, metavar="DIR")
+    reproduce.add_argument("--recipe", default="small-resnet18", metavar="NAME")
+    reproduce.add_argument("--resolutions", type=_sides, default=_sides(RESOLUTIONS))
+    reproduce.add_argument("--tests", type=_sides, default=_sides(TESTS))
+    reproduce.add_argument("--epochs", type=int, metavar="N", help="instead of the recipe's")
+    reproduce.add_argument("--seed", type=int, default=0)
+    reproduce.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    reproduce.add_argument("--limit-images", type=int, default=0, metavar="N")
+    reproduce.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="where the page goes (default: --output)"
+    )
+    curve = kinds.add_parser("curves", help="draw a run's curves")
+    curve.add_argument("run", type=Path)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    index_training(args.data)  # complain about the data before anything starts
+    sides = ",".join(map(str, args.resolutions))
+    options = ["--recipe", args.recipe, "--resolutions", sides, "--seed", str(args.seed)]
+    if args.epochs:
+        options += ["--epochs", str(args.epochs)]
+    if args.limit_images:
+        options += ["--limit-images", str(args.limit_images)]
+    wanted = variants(args.resolutions)
+    signal.signal(signal.SIGTERM, _interrupt)  # so that the runs are asked to save, too
+    failed = train_all(args.data, args.output, wanted, options, jobs=args.jobs)
+    if failed:
+        names = ", ".join(variant.name for variant in failed)
+        raise DataError(f"These runs failed: {names}. See train.log in {args.output}/NAME.")
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the report that was asked for."""
+    if args.kind == "reproduce":
+        return _reproduce(args)
+    drawn = curves.draw(args.run)
+    if drawn is None:
+        raise DataError(f"There is no log in {args.run} to draw.")
+    print(f"Wrote {drawn}.")
+    return 0

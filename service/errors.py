@@ -3,19 +3,22 @@
 SanError                             san_core
 ├── ImageError …                     san_core; see `STATUS_OF_CORE` below
 └── ServiceError                     500
+    ├── TensorError                  400  an inference request that cannot be read
     ├── UnauthorisedError            401  no API key, or a wrong one
     ├── ForbiddenError               403  the key does not open this door
     ├── UnknownFeedbackError         404  feedback for a request that is not remembered
     ├── NotCachedError               404  nothing in the weight cache to remove
+    ├── UnknownModelError            404  an inference request for another model
     ├── SlowClientError              408  the body did not arrive in time
     ├── RepeatedFeedbackError        409  feedback was given before
     ├── ReloadError                  409  the new bundle cannot be served; the old one stays
     ├── BodyTooLargeError            413
+    ├── CompressedBodyError          415  a Content-Encoding
     ├── ParameterError               422  a parameter is missing, unknown or out of range
     ├── ImpossibleBudgetError        422  no point is that fast, and the client said refuse
     ├── OverloadedError              429  Retry-After: the load leaves no room for this budget
     ├── ClientGoneError              499  nobody is left to answer; never sent
-    ├── ExpiredError                 503  Retry-After: admitted, but its deadline passed in the queue
+    ├── ExpiredError                 503  Retry-After: admitted, but too late when its turn came
     ├── NotReadyError                503  Retry-After: still measuring this host
     ├── DrainingError                503  Retry-After: shutting down
     └── HttpError                    404, 405 …: what the framework found wrong
@@ -65,6 +68,13 @@ class ServiceError(SanError):
         return {}
 
 
+class TensorError(ServiceError):
+    """An inference request that cannot be read."""
+
+    status = 400
+    title = "The inference request cannot be read"
+
+
 class UnauthorisedError(ServiceError):
     """No API key, or a wrong one."""
 
@@ -97,6 +107,13 @@ class NotCachedError(ServiceError):
     title = "Not in the weight cache"
 
 
+class UnknownModelError(ServiceError):
+    """An inference request for a model, or a version of it, that is not served here."""
+
+    status = 404
+    title = "Unknown model"
+
+
 class SlowClientError(ServiceError):
     """The body did not arrive in time."""
 
@@ -123,6 +140,13 @@ class BodyTooLargeError(ServiceError):
 
     status = 413
     title = "The body is too large"
+
+
+class CompressedBodyError(ServiceError):
+    """Images do not get smaller by compressing them again, and bombs get larger."""
+
+    status = 415
+    title = "The body is compressed"
 
 
 class ParameterError(ServiceError):

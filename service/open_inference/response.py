@@ -1,0 +1,90 @@
+"""An inference answer: JSON, with raw tensors behind it where the client asked for that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from service.answer import top_k
+from service.open_inference import tensors
+from service.open_inference.request import LOGITS, RESOLUTION, WantedOutput
+
+_DATATYPES = {"float32": "FP32", "int32": "INT32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of one image."""
+
+    logits: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    resolution: int
+
+
+def encode_response(
+    outputs: Sequence[WantedOutput],
+    rows: Sequence[Row],
+    classes: tuple[str, ...],
+    *,
+    model: str,
+    version: str,
+    id: str,  # noqa: A002 - the protocol's word
+    parameters: Mapping[str, str | float | int | bool],
+) -> tuple[bytes, int | None]:
+    """The body, and how much of it is JSON; None if all of it is."""
+    raw: list[bytes] = []
+    described = [_output(wanted, rows, classes, raw) for wanted in outputs]
+    text = orjson.dumps(
+        {
+            "model_name": model,
+            "model_version": version,
+            "id": id,
+            "parameters": dict(parameters),
+            "outputs": described,
+        },
+        option=orjson.OPT_SERIALIZE_NUMPY,
+    )
+    if not any(wanted.binary for wanted in outputs):
+        return text, None
+    return b"".join([text, *raw]), len(text)
+
+
+def _output(
+    wanted: WantedOutput, rows: Sequence[Row], classes: tuple[str, ...], raw: list[bytes]
+) -> dict[str, Any]:
+    """One output's description; its raw bytes, if any, go to the end of `raw`."""
+    if wanted.classification:
+        return _classification(wanted, rows, classes, raw)
+    array: NDArray[Any]
+    if wanted.name == RESOLUTION:
+        array = np.array([row.resolution for row in rows], dtype=np.int32)
+    else:
+        array = np.stack([getattr(row, wanted.name) for row in rows])
+    datatype = _DATATYPES[array.dtype.name]
+    output = {"name": wanted.name, "datatype": datatype, "shape": list(array.shape)}
+    if wanted.binary:
+        raw.append(tensors.to_binary(array))
+        return output | {"parameters": {"binary_data_size": len(raw[-1])}}
+    return output | {"data": array.reshape(-1)}
+
+
+def _classification(
+    wanted: WantedOutput, rows: Sequence[Row], classes: tuple[str, ...], raw: list[bytes]
+) -> dict[str, Any]:
+    """The best classes as `value:index:label`."""
+    count = min(wanted.classification, len(classes))
+    elements = []
+    for row in rows:
+        values = row.logits if wanted.name == LOGITS else row.scores
+        best = top_k(values, classes, count)
+        elements += [f"{p.score:.6f}:{p.index}:{p.label}" for p in best]
+    output = {"name": wanted.name, "datatype": "BYTES", "shape": [len(rows), count]}
+    if wanted.binary:
+        raw.append(tensors.to_binary([element.encode() for element in elements]))
+        return output | {"parameters": {"binary_data_size": len(raw[-1])}}
+    return output | {"data": elements}

@@ -209,8 +209,14 @@ class Preprocessing:
         """Turn pixels [..., 3] into the network's numbers, in the same layout."""
         if out is None:
             out = np.empty(pixels.shape, np.float32)
-        np.multiply(pixels, self.scale, out=out)
-        np.add(out, self.offset, out=out)
+        if not out.flags.c_contiguous or pixels.ndim < 2:
+            np.multiply(pixels, self.scale, out=out)
+            return np.add(out, self.offset, out=out)
+        # By rows: numpy is seven times slower with an innermost loop over the three channels.
+        width = pixels.shape[-2]
+        rows = out.reshape(*out.shape[:-2], -1)
+        np.multiply(pixels.reshape(rows.shape), np.tile(self.scale, width), out=rows)
+        np.add(rows, np.tile(self.offset, width), out=rows)
         return out
 
     def __call__(self, image: Image.Image, resolution: int) -> torch.Tensor:

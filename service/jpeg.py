@@ -1,0 +1,98 @@
+"""The short way from a JPEG to what the network sees; Pillow's is the long one, and the reference.
+
+libjpeg-turbo decodes at a half, a quarter, … of the size where that suffices, torch's 8-bit kernels
+crop and resize. Both let go of the interpreter, so decoder threads run side by side. Half the time
+of the reference for a photograph of 500 pixels, and the same top-1 (`python -m benchmarks.decode`).
+
+The crop is rounded to whole pixels of the decoded image, where the reference cuts through them.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import simplejpeg
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch.nn import functional
+
+from san_core.preprocessing import Preprocessing
+
+_ORIENTATION = 0x0112
+_REDUCTION = 2
+"""Sizes between a half and the whole have no fast kernels: not worth it."""
+
+
+def _crop(preprocessing: Preprocessing, width: int, height: int) -> tuple[slice, slice]:
+    """Return the rows and columns of the centred square, in whole pixels."""
+    left, top, right, _ = preprocessing.box(width, height)
+    side = max(1, round(right - left))
+    x, y = round(left), round(top)
+    x, y = min(x, width - side), min(y, height - side)
+    return slice(y, y + side), slice(x, x + side)
+
+
+def resize(
+    pixels: NDArray[np.uint8], preprocessing: Preprocessing, resolution: int
+) -> NDArray[np.uint8]:
+    """Crop and resize pixels [h, w, 3] to [T, T, 3]."""
+    height, width, _ = pixels.shape
+    square = torch.from_numpy(pixels[_crop(preprocessing, width, height)])
+    resized = functional.interpolate(
+        square.contiguous().permute(2, 0, 1).unsqueeze(0),  # a view: NHWC is channels_last
+        (resolution, resolution),
+        mode=preprocessing.interpolation,
+        antialias=True,
+    )
+    result: NDArray[np.uint8] = resized.squeeze(0).permute(1, 2, 0).numpy()
+    return result
+
+
+def _orientation(data: bytes) -> int:
+    if b"Exif\0\0" not in data[:65536]:
+        return 1
+    with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+        return int(image.getexif().get(_ORIENTATION, 1))
+
+
+def _upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+    """Turn and mirror as EXIF asks; a centred square stays the centred square."""
+    if orientation in (5, 6, 7, 8):
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return pixels
+
+
+def to_pixels(
+    data: bytes,
+    preprocessing: Preprocessing,
+    resolution: int,
+    *,
+    max_pixels: int | None = None,
+) -> NDArray[np.uint8] | None:
+    """Decode, crop and resize a JPEG to pixels [T, T, 3], upright.
+
+    None if it is not a plain JPEG (another format, CMYK, damaged, too large): the reference then
+    decodes it, or says what is wrong with it.
+    """
+    if data[:3] != b"\xff\xd8\xff":
+        return None
+    enough = preprocessing.shorter_side(resolution)
+    try:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+        if colours not in ("YCbCr", "Gray", "RGB"):
+            return None
+        if max_pixels is not None and width * height > max_pixels:
+            return None
+        orientation = _orientation(data)
+        pixels = simplejpeg.decode_jpeg(
+            data, "RGB", min_height=enough, min_width=enough, min_factor=_REDUCTION
+        )
+    except (ValueError, OSError, SyntaxError, TypeError):
+        return None
+    return _upright(resize(pixels, preprocessing, resolution), orientation)

@@ -1,0 +1,1 @@
+"""Benchmarks: one command each, results as JSON, Markdown and plots under `results/`."""

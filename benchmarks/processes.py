@@ -1,0 +1,158 @@
+"""Servers as child processes: started on a free port, awaited, watched, and always stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from benchmarks.wire import Answer, Client, get
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class ServerError(RuntimeError):
+    """A server did not start or died; the message has the end of its log."""
+
+
+def free_port() -> int:
+    """A port nobody listens on right now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _parents() -> dict[int, int]:
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            after_name = path.read_text().rpartition(")")[2].split()
+            found[int(path.parent.name)] = int(after_name[1])
+    return found
+
+
+def family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    parents = _parents()
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+class Server:
+    """One server: a command that listens on `port` on the loopback interface."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        port: int,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.port = port
+        self._command = list(command)
+        self._env = dict(env or {})
+        self._cwd = cwd
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    def start(self) -> Server:
+        """Start the process; it leads a group of its own, so that all of it can be stopped."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
+        self._process = subprocess.Popen(
+            self._command,
+            env={**os.environ, **self._env},
+            cwd=self._cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        return self
+
+    def __enter__(self) -> Server:
+        return self if self._process else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started."""
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self, lines: int = 20) -> str:
+        """The end of what it printed."""
+        if self._log is None:
+            return ""
+        self._log.seek(0)
+        text = self._log.read().decode(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def await_answer(
+        self, request: bytes | str, timeout_s: float, wanted: Callable[[Answer], bool] | None = None
+    ) -> Answer:
+        """Ask until the answer is as wanted (a 200 by default)."""
+        assert self._process is not None
+        request = get(request) if isinstance(request, str) else request
+        wanted = wanted or (lambda answer: answer.status == 200)
+        deadline = time.monotonic() + timeout_s
+        last = "no answer yet"
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise ServerError(
+                    f"{self.name} ended with code {self._process.returncode}:\n{self.log()}"
+                )
+            try:
+                with Client(self.port, timeout_s=max(1.0, deadline - time.monotonic())) as client:
+                    answer = client.send(request)
+                if wanted(answer):
+                    return answer
+                last = f"status {answer.status}: {answer.body[:300]!r}"
+            except (OSError, ValueError) as error:
+                last = str(error)
+            time.sleep(0.1)
+        raise ServerError(
+            f"{self.name} was not ready within {timeout_s:.0f} s ({last}):\n{self.log()}"
+        )
+
+    def memory_mb(self) -> float:
+        """Resident memory of the process and its descendants."""
+        pages = 0
+        for pid in family(self.pid):
+            with contextlib.suppress(OSError, ValueError):
+                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * _PAGE / 1e6
+
+    def stop(self, grace_s: float = 10.0) -> None:
+        """SIGTERM to the process, then SIGKILL to whatever of its family is left."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        members = family(process.pid)
+        try:
+            process.terminate()
+            process.wait(grace_s)
+        except (subprocess.TimeoutExpired, ProcessLookupError):
+            pass
+        finally:
+            # Some servers leave their workers behind; each is ended by its own id.
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
+            if self._log is not None:
+                self._log.close()
+                self._log = None

@@ -156,7 +156,7 @@ def _from_timm(name: str) -> Pretrained:
             f"timm could not provide {name!r} ({_why(error)}). Fetch the weights "
             "where there is a network and give the file as --weights."
         ) from error
-    known = module.pretrained_cfg
+    known: dict[str, Any] = vars(module)["pretrained_cfg"]
     preprocessing = Preprocessing(
         float(known["crop_pct"]),
         "bicubic" if known["interpolation"] == "bicubic" else "bilinear",

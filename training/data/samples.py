@@ -93,25 +93,30 @@ class TrainingSamples(Dataset[Sample]):
 
     def __getitem__(self, key: tuple[int, int]) -> Sample:
         epoch, index = key
-        unreadable = []
+        image, current, unreadable = self._readable(index)
+        if image is None:
+            return Sample({}, self.folder.labels[index], index, unreadable)
+        pixels = all_resolutions(
+            image,
+            self.resolutions,
+            area=self.area,
+            flip=self.flip,
+            interpolation=self.interpolation,
+            rng=np.random.default_rng([self.seed, epoch, index]),
+        )
+        tensors = {side: torch.from_numpy(array) for side, array in pixels.items()}
+        return Sample(tensors, self.folder.labels[current], current, unreadable)
+
+    def _readable(self, index: int) -> tuple[Image.Image | None, int, list[str]]:
+        """Return the first image from `index` on that can be read, its index, and those skipped."""
+        unreadable: list[str] = []
         for step in range(_SUBSTITUTES):
             current = (index + step) % len(self.folder)
             image = _read(self.folder, current, self._at_least)
-            if image is None:
-                unreadable.append(self.folder.files[current])
-                continue
-            rng = np.random.default_rng([self.seed, epoch, index])
-            pixels = all_resolutions(
-                image,
-                self.resolutions,
-                area=self.area,
-                flip=self.flip,
-                interpolation=self.interpolation,
-                rng=rng,
-            )
-            tensors = {side: torch.from_numpy(array) for side, array in pixels.items()}
-            return Sample(tensors, self.folder.labels[current], current, unreadable)
-        return Sample({}, self.folder.labels[index], index, unreadable)
+            if image is not None:
+                return image, current, unreadable
+            unreadable.append(self.folder.files[current])
+        return None, index, unreadable
 
 
 class CentreSamples(Dataset[Sample]):

@@ -1,0 +1,284 @@
+"""Distilling a lifted network without labels: its native resolution teaches all others.
+
+The teacher is the main network of the native resolution as it was lifted; it labels the crop that
+the student sees smaller (or larger). Statistics of batch norm stay the pretrained ones, which makes
+every BN an affine map that folds into its convolution even while training. What is trained is W and
+the private scale and shift of the other resolutions, so the native operating point stays exactly
+what it was.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from san_core.bundle import load as load_bundle
+from san_core.folding import FoldedArchitecture
+from san_core.meta_learner import LinearMetaLearner
+from san_core.mode import Mode
+from san_core.preprocessing import Preprocessing
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.scale_encoding import encode
+from training.config import Recipe
+from training.data.folder import ImageFolder, index_labelled, index_unlabelled, validation_root
+from training.data.loader import Normaliser, TrainingLoader, centre_batches
+from training.data.mixing import MixedSamples, ResolutionDraw, SteppedOrder
+from training.depthwise import use_fast_depthwise
+from training.distributed import Group
+from training.errors import DataError, RecipeError
+from training.objective import Batch, Objective, Parts, Passes
+from training.run import Task, recipe_fields, trainable
+
+_GRID = 16
+"""Resolutions between the trained ones are multiples of this."""
+
+
+def native_resolution(network: ScaleAdaptiveNetwork) -> int:
+    """Return the resolution a network was lifted at: the one its meta learner's origin encodes."""
+    learner = network.meta_learner
+    if isinstance(learner, LinearMetaLearner):
+        for resolution in network.resolutions:
+            if abs(encode(resolution) - learner.origin) < 1e-6:
+                return resolution
+    raise RecipeError(
+        "This bundle was not lifted from a pretrained network, so no resolution is native and can "
+        "teach the others. Make one with 'san lift', or train with labels (--data)."
+    )
+
+
+def between(resolutions: Iterable[int]) -> tuple[int, ...]:
+    """Return the resolutions half way between neighbours, on a grid of 16 pixels."""
+    ordered = sorted(resolutions)
+    middles = (
+        (low, round((low + high) / 2 / _GRID) * _GRID, high)
+        for low, high in itertools.pairwise(ordered)
+    )
+    return tuple(middle for low, middle, high in middles if low < middle < high)
+
+
+def resolution_draw(network: ScaleAdaptiveNetwork, recipe: Recipe) -> ResolutionDraw:
+    """Say which resolutions batches hold: native, those asked for always, others by chance."""
+    native = native_resolution(network)
+    pupils = [r for r in network.resolutions if r != native]
+    if not pupils:
+        raise RecipeError("There is nothing to distil: the bundle has its native resolution only.")
+    always = recipe.always or (min(pupils),)
+    unknown = [r for r in always if r not in pupils]
+    if unknown:
+        raise RecipeError(f"--always {unknown[0]} is not one of the bundle's {pupils} to distil.")
+    others = {*pupils, *(between(network.resolutions) if recipe.between else ())} - {*always}
+    return ResolutionDraw((native, *always), tuple(sorted(others, reverse=True)), recipe.drawn)
+
+
+class NativeTeacher:
+    """KL(teacher || student) per resolution, and optionally the distance of the head's inputs.
+
+    A resolution between the trained ones runs in mode `data_free`, so that both neighbours' batch
+    norms learn from it.
+    """
+
+    def __init__(
+        self,
+        network: ScaleAdaptiveNetwork,
+        draw: ResolutionDraw,
+        *,
+        temperature: float = 1.0,
+        feature_weight: float = 0.0,
+        train_kernels: bool = False,
+    ) -> None:
+        self.network = network
+        self.native = native_resolution(network)
+        self.resolutions = tuple(sorted({*draw.always, *draw.others}, reverse=True))
+        self.temperature = temperature
+        self.feature_weight = feature_weight
+        self.train_kernels = train_kernels
+        self._folding = FoldedArchitecture(network.skeleton)
+        self._module = self._folding.module
+        use_fast_depthwise(self._module)
+        self._features: list[Tensor] = []
+        if feature_weight:
+            head = _last_linear(self._module)
+            head.register_forward_pre_hook(lambda _, inputs: self._features.append(inputs[0]))
+        state = self._folding.fold(network.generate(self.native))
+        # Clones: the teacher stays what was lifted even if b is trained.
+        self._teacher = {name: tensor.clone() for name, tensor in state.items()}
+        trained = {id(p) for _, p in self.trained_parameters()}
+        for parameter in network.parameters():
+            parameter.requires_grad_(id(parameter) in trained)
+
+    def train(self) -> None:
+        """Keep inference mode: the statistics of batch norm are the pretrained ones."""
+        self.network.eval()
+
+    def trained_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
+        """W and the private batch norms of all but the native resolution; b if asked."""
+        private = tuple(f"batch_norms.{r}." for r in self.network.resolutions if r != self.native)
+        kernels = ("meta_learner.weight", *(("meta_learner.bias",) if self.train_kernels else ()))
+        for name, parameter in self.network.named_parameters():
+            if name in kernels or name.startswith(private):
+                yield name, parameter
+
+    def _run(self, tensors: dict[str, Tensor], images: Tensor) -> tuple[Tensor, Tensor | None]:
+        self._features.clear()
+        logits: Tensor = functional_call(self._module, tensors, (images,))
+        return logits, self._features.pop() if self._features else None
+
+    def run(self, batch: Batch, passes: Passes) -> Parts:
+        """Let the teacher label the batch, then run every other resolution in it."""
+        with torch.no_grad(), passes.autocast():
+            taught, features = self._run(self._teacher, batch.images[self.native])
+        target = F.log_softmax(taught.float() / self.temperature, dim=1)
+        parts = Parts(torch.zeros((), device=target.device))
+        for resolution in sorted(batch.images):
+            if resolution == self.native:
+                continue
+            tensors = self.network.main_parameters(resolution, Mode.DATA_FREE)
+            folded = self._folding.fold_differentiably(tensors)
+            with passes.autocast():
+                logits, own = self._run(folded, batch.images[resolution])
+            student = F.log_softmax(logits.float() / self.temperature, dim=1)
+            divergence = F.kl_div(student, target, reduction="batchmean", log_target=True)
+            loss = self.temperature * divergence
+            parts.losses[f"distillation/{resolution}"] = divergence.detach()
+            if features is not None and own is not None:
+                distance = (own.float() - features.float()).square().sum(1).mean()
+                parts.losses[f"features/{resolution}"] = distance.detach()
+                loss = loss + self.feature_weight * distance
+            passes.backward(loss)
+            parts.loss += loss.detach()
+        return parts
+
+
+def _last_linear(module: nn.Module) -> nn.Module:
+    linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        raise RecipeError("This architecture has no linear head; set --feature-weight 0.")
+    return linear[-1]
+
+
+@torch.inference_mode()
+def teacher_labelled(
+    network: ScaleAdaptiveNetwork,
+    folder: ImageFolder,
+    classes: tuple[str, ...],
+    preprocessing: Preprocessing,
+    *,
+    workers: int = 0,
+) -> ImageFolder:
+    """Label images by what the native main network sees in their centre crops."""
+    group, native = Group(0, 1, torch.device("cpu")), native_resolution(network)
+    normalise = Normaliser(preprocessing, group.device)
+    labels = [0] * len(folder)
+    for raw in centre_batches(
+        folder, (native,), preprocessing, group, batch_size=32, workers=workers
+    ):
+        guesses = network.eval()(normalise(raw.pixels[native]), native).argmax(1)
+        for index, guess in zip(raw.indices, guesses.tolist(), strict=True):
+            labels[index] = guess
+    return ImageFolder(folder.root, classes, folder.files, tuple(labels))
+
+
+def split(folder: ImageFolder, share: float) -> tuple[ImageFolder, ImageFolder]:
+    """Keep every so-manieth image out of training, hence some of every kind."""
+    count = round(share * len(folder))
+    held = {int(i) for i in np.linspace(0, len(folder) - 1, count)} if count else set()
+
+    def part(inside: bool) -> ImageFolder:
+        chosen = [i for i in range(len(folder)) if (i in held) is inside]
+        files = tuple(folder.files[i] for i in chosen)
+        return ImageFolder(
+            folder.root, folder.classes, files, tuple(folder.labels[i] for i in chosen)
+        )
+
+    return part(False), part(True)
+
+
+def _loader(task: Task, draw: ResolutionDraw, recipe: Recipe, group: Group) -> TrainingLoader:
+    samples = MixedSamples(
+        task.training,
+        draw,
+        seed=recipe.seed,
+        area=recipe.crop_area,
+        flip=recipe.flip,
+        interpolation=task.preprocessing.interpolation,
+        mixup=recipe.mixup,
+        cutmix=recipe.cutmix,
+    )
+    order = SteppedOrder(
+        len(task.training),
+        recipe.batch_size,
+        recipe.accumulate,
+        group.size,
+        group.rank,
+        recipe.seed,
+    )
+    return TrainingLoader(
+        samples,
+        order,
+        device=group.device,
+        workers=recipe.workers,
+        max_unreadable=recipe.max_unreadable,
+    )
+
+
+def prepare(
+    source: Path,
+    images: Path,
+    data: Path | None,
+    layered: Callable[[dict[str, Any]], Recipe],
+) -> tuple[Task, Recipe]:
+    """Make the task of distilling a lifted bundle.
+
+    With labelled `data` its accuracy is measured on the way; without, the agreement with the
+    teacher on images that are held out.
+    """
+    start = load_bundle(source)
+    manifest = start.manifest
+    recipe = layered(recipe_fields(manifest) | {"optimizer": "adamw", "learning_rate": 1e-3})
+    if recipe.resolutions != manifest.network.resolutions:
+        raise RecipeError(
+            f"The bundle's resolutions are {manifest.network.resolutions}; lift it again to have "
+            f"{recipe.resolutions}."
+        )
+    network = trainable(start.network)
+    draw = resolution_draw(network, recipe)
+    training, held = split(index_unlabelled(images).limited(recipe.limit_images), recipe.hold_out)
+    validation: ImageFolder | None = None
+    if data is not None:
+        validation = index_labelled(validation_root(data))
+        if len(validation.classes) != len(manifest.classes):
+            raise DataError(
+                f"{data} has {len(validation.classes)} classes, the bundle {len(manifest.classes)}."
+            )
+    elif len(held):
+        validation = teacher_labelled(network, held, manifest.classes, manifest.preprocessing)
+
+    def objective(net: ScaleAdaptiveNetwork, chosen: Recipe) -> Objective:
+        return NativeTeacher(
+            net,
+            draw,
+            temperature=chosen.temperature,
+            feature_weight=chosen.feature_weight,
+            train_kernels=chosen.train_kernels,
+        )
+
+    kept = ("licence", "lifted")
+    task = Task(
+        network=network,
+        classes=manifest.classes,
+        preprocessing=manifest.preprocessing,
+        training=training,
+        validation=validation,
+        objective=objective,
+        teacher_labels=data is None,
+        told={"started_from": manifest.name, "images": len(training)}
+        | {k: manifest.provenance[k] for k in kept if k in manifest.provenance},
+    )
+    task.loader = lambda chosen, group: _loader(task, draw, chosen, group)
+    return task, recipe

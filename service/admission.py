@@ -39,7 +39,9 @@ class Admission:
         if self.draining:
             raise DrainingError("The service is shutting down; ask another replica.")
         if not self.ready:
-            raise NotReadyError("The service is loading its bundle and measuring this host; try again soon.")
+            raise NotReadyError(
+                "The service is loading its bundle and measuring this host; try again soon."
+            )
 
     def enter(self, size: int, drain_ms: float = 0.0) -> Visit:
         """Let a request of so many bytes in, or raise."""

@@ -1,4 +1,4 @@
-"""Accuracy without labels: when idle, some requests are run again at the best point and compared."""
+"""Accuracy without labels: when idle, some requests are run again at the best point."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ class Answer:
     record: RequestRecord
     predictions: list[Prediction]
     scores: NDArray[np.float32]
+    logits: NDArray[np.float32]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON answer."""

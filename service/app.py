@@ -7,11 +7,9 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
-from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -19,7 +17,7 @@ from san_core.bundle import Bundle
 from san_core.errors import SanError
 from service.clock import Clock, monotonic_ms
 from service.cores import available_cores, plan_cores
-from service.deployment import Machinery
+from service.deployment import Engines, Machinery
 from service.engines.base import Engine, EngineUnavailableError
 from service.engines.torch_engine import TorchEngine
 from service.errors import PROBLEM_JSON, HttpError, ParameterError, Problem
@@ -28,6 +26,7 @@ from service.load import Load
 from service.observability.ledger import Ledger
 from service.observability.metrics import Exporter
 from service.routes.classify import ClassifyEndpoint, classify_router
+from service.routes.console import add_console
 from service.routes.feedback import feedback_router
 from service.routes.health import health_router
 from service.routes.metrics import metrics_router
@@ -39,11 +38,12 @@ from service.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-WEB = Path(__file__).parent / "web"
 
+def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
+    """OpenVINO where it works and nothing else was asked for, with torch as its stand-in.
 
-def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
-    """OpenVINO where it works and nothing else was asked for; torch everywhere else."""
+    Torch alone everywhere else.
+    """
     cores = available_cores()
 
     def threads(engine: str) -> int:
@@ -53,16 +53,26 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
         try:
             module = importlib.import_module("service.engines.openvino_engine")
             engine: Engine = module.OpenVinoEngine(
-                bundle, threads=threads("openvino"), max_batch=settings.max_batch, device="cpu"
+                bundle,
+                threads=threads("openvino"),
+                max_batch=settings.max_batch,
+                device="cpu",
+                cache_dir=settings.cache_dir,
             )
-            return engine
+            standin = TorchEngine(
+                bundle, threads=threads("torch"), max_batch=settings.max_batch, device="cpu"
+            )
+            return Engines(engine, standin)
         except (ImportError, EngineUnavailableError) as error:
             if settings.engine == "openvino":
-                raise EngineUnavailableError(f"The OpenVINO engine cannot run here: {error}") from error
+                raise EngineUnavailableError(
+                    f"The OpenVINO engine cannot run here: {error}"
+                ) from error
             logger.info("OpenVINO cannot run here (%s); taking torch", error)
-    return TorchEngine(
+    engine = TorchEngine(
         bundle, threads=threads("torch"), max_batch=settings.max_batch, device=settings.device
     )
+    return Engines(engine, None)
 
 
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
@@ -82,7 +92,7 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         decoders=Workers("decode", plan.decode),
         builders=Workers("build", 1, nice=5),
     )
-    return Service(machinery, lambda bundle: choose_engine(settings, bundle))
+    return Service(machinery, lambda bundle: choose_engines(settings, bundle))
 
 
 async def respond(request: Request, error: Exception) -> Response:
@@ -94,11 +104,13 @@ async def respond(request: Request, error: Exception) -> Response:
     elif isinstance(error, HTTPException):
         error = HttpError(error.status_code, str(error.detail), dict(error.headers or {}))
     elif not isinstance(error, SanError):
-        logger.error("unforeseen", exc_info=error, extra={"facts": {"request_id": request.scope.get(REQUEST_ID)}})
+        logger.error(
+            "unforeseen",
+            exc_info=error,
+            extra={"facts": {"request_id": request.scope.get(REQUEST_ID)}},
+        )
     problem = Problem(error, request.scope.get(REQUEST_ID))
-    return Response(
-        problem.body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON
-    )
+    return Response(problem.body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON)
 
 
 def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
@@ -126,8 +138,7 @@ def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
     api.include_router(feedback_router(service))
     api.include_router(health_router(service))
     api.include_router(metrics_router(Exporter(service)))
-    if (WEB / "index.html").is_file():
-        api.mount("/", StaticFiles(directory=WEB, html=True), name="web")
+    add_console(api)
     return api
 
 

@@ -100,9 +100,7 @@ class BatchQueue:
             else:
                 del self._entries[point]
 
-    def _most_urgent(
-        self, now_ms: float, run_time: RunTime
-    ) -> tuple[OperatingPoint, list[Entry]]:
+    def _most_urgent(self, now_ms: float, run_time: RunTime) -> tuple[OperatingPoint, list[Entry]]:
         def urgency(point: OperatingPoint) -> tuple[bool, float]:
             head = self._entries[point][0]
             return now_ms + run_time(point, 1) > head.deadline_ms, head.deadline_ms

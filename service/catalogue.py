@@ -80,8 +80,12 @@ class Catalogue:
         if known is not None:
             return known
         same = [x for x in self.listings if x.point.mode is mode] or list(self.listings)
-        below = max((x for x in same if x.point.resolution <= resolution), key=_by_size, default=None)
-        above = min((x for x in same if x.point.resolution >= resolution), key=_by_size, default=None)
+        below = max(
+            (x for x in same if x.point.resolution <= resolution), key=_by_size, default=None
+        )
+        above = min(
+            (x for x in same if x.point.resolution >= resolution), key=_by_size, default=None
+        )
         if below is None or above is None:
             edge = below or above
             assert edge is not None

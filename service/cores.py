@@ -17,7 +17,9 @@ class CorePlan:
 
 def available_cores() -> int:
     """Cores this process may use: affinity, and the CPU quota of its container."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     quota = _cgroup_quota()
     return max(1, min(cores, quota) if quota else cores)
 
@@ -30,12 +32,14 @@ def _cgroup_quota() -> int | None:
         return None
 
 
-def plan_cores(cores: int, engine: str, *, engine_threads: int = 0, decode_threads: int = 0) -> CorePlan:
+def plan_cores(
+    cores: int, engine: str, *, engine_threads: int = 0, decode_threads: int = 0
+) -> CorePlan:
     """Share out the cores; what the operator fixed stays fixed.
 
-    Eager torch collapses when its OpenMP team has to share a core, so it leaves one to the decoders
-    and the loop. OpenVINO degrades gently and, on a small machine, is better off with all of them: a
-    single request decodes first and runs after, so the two rarely meet.
+    Eager torch collapses when its OpenMP team has to share a core, so it leaves one to the
+    decoders and the loop. OpenVINO degrades gently and, on a small machine, is better off with all
+    of them: a single request decodes first and runs after, so the two rarely meet.
     """
     if cores <= 1:
         engine_default, decode_default = 1, 1

@@ -42,8 +42,8 @@ class Decoder:
             header = await self._workers.submit(lambda: inspect(data), urgency)
         if header.pixels > self._max_pixels:
             raise ImageTooLargeError(
-                f"The image has {header.width} x {header.height} pixels; at most {self._max_pixels} are "
-                "taken. Send it smaller."
+                f"The image has {header.width} x {header.height} pixels; at most "
+                f"{self._max_pixels} are taken. Send it smaller."
             )
         if header.frames > self._max_frames:
             raise ImageTooLargeError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from san_core.bundle import DEFAULT_BUNDLE, Bundle, Manifest, load
 from san_core.cost import Cost, cost
@@ -19,7 +22,7 @@ from service.forecast import Forecast
 from service.latency_model import LatencyModel, Measurements
 from service.latency_store import LatencyStore, candidates, fingerprint, host_name, store_key
 from service.load import Load
-from service.measurement import measure_decode, measure_forward
+from service.measurement import measure_decode, measure_forward, measure_standin
 from service.observability.ledger import Ledger
 from service.settings import MEGA, Settings
 from service.terms import Terms
@@ -28,7 +31,27 @@ from service.workers import Workers
 
 logger = logging.getLogger(__name__)
 
-EngineChoice = Callable[[Bundle], Engine]
+_STANDINS = 2
+"""Stand-in networks kept: a cold point needs one for as long as it takes to compile."""
+
+
+class Engines(NamedTuple):
+    """What runs a bundle."""
+
+    own: Engine
+    standin: Engine | None
+    """Ready in milliseconds: answers for a point whose weights the own engine still compiles."""
+
+
+EngineChoice = Callable[[Bundle], Engines]
+
+
+class Build(NamedTuple):
+    """A network on its way."""
+
+    network: asyncio.Future[RunnableNetwork]
+    own: bool
+    """Whether the own engine makes it; a stand-in's times teach the latency model nothing."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +71,22 @@ class Deployment:
     """A bundle that is being served; made by `deploy`."""
 
     def __init__(
-        self, machinery: Machinery, bundle: Bundle, engine: Engine, sha256: str, measurements: Measurements
+        self,
+        machinery: Machinery,
+        bundle: Bundle,
+        engines: Engines,
+        sha256: str,
+        measurements: Measurements,
     ) -> None:
+        engine = engines.own
         settings, clock = machinery.settings, machinery.clock
         self.bundle = bundle
         self.engine = engine
+        self._engines = engines
         self.sha256 = sha256
-        self.in_use = 0
-        """Requests that began with this deployment and are not done."""
+        self._users = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
         self.preprocessing = bundle.manifest.preprocessing
         self.catalogue = Catalogue(bundle.manifest, _precisions(settings, engine))
         self.model = LatencyModel(measurements)
@@ -67,6 +98,15 @@ class Deployment:
             clock=clock,
             on_built=self._built,
         )
+        self._standins: WeightCache | None = None
+        if engines.standin is not None:
+            self._standins = WeightCache(
+                engines.standin.build,
+                machinery.decoders,
+                capacity_bytes=settings.cache_megabytes * MEGA,
+                max_networks=_STANDINS,
+                clock=clock,
+            )
         self.loop = EngineLoop(
             machinery.engine_thread,
             self.model,
@@ -97,6 +137,22 @@ class Deployment:
         self._machinery = machinery
         self._cost = lru_cache(maxsize=256)(lambda resolution: cost(bundle.network, resolution))
 
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep the deployment open for a request that began with it."""
+        self._users += 1
+        self._unused.clear()
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._unused.set()
+
+    async def unused(self) -> None:
+        """Wait until no request uses the deployment."""
+        await self._unused.wait()
+
     @property
     def manifest(self) -> Manifest:
         """What the bundle says about itself."""
@@ -112,10 +168,31 @@ class Deployment:
             return self.frontier
         return self.catalogue.find(terms.resolution, terms.mode)
 
+    def request(self, point: OperatingPoint) -> Build:
+        """Start making a cold point ready, by whatever answers sooner.
+
+        The own engine builds it in any case, for those who come after.
+        """
+        own = self.cache.request(point)
+        if self._standins is None:
+            return Build(own, own=True)
+        if self.model.standin_ms(point.resolution) >= self.model.build_ms(point.precision):
+            return Build(own, own=True)
+        ready = self._standins.ready(point)
+        if ready is None:
+            return Build(self._standins.request(point), own=False)
+        done: asyncio.Future[RunnableNetwork] = asyncio.get_running_loop().create_future()
+        done.set_result(ready)
+        return Build(done, own=False)
+
     async def close(self) -> None:
         """Let go of the networks and the engine."""
         await self.cache.close()
-        self.engine.close()
+        if self._standins is not None:
+            await self._standins.close()
+        for engine in self._engines:
+            if engine is not None:
+                engine.close()
 
     def _built(self, point: OperatingPoint, took_ms: float) -> None:
         self.model.observe_build(point.precision, took_ms)
@@ -128,18 +205,21 @@ def _precisions(settings: Settings, engine: Engine) -> tuple[str, ...]:
     return tuple(p for p in engine.precisions if p == settings.precision) or engine.precisions[:1]
 
 
-async def deploy(machinery: Machinery, path: Path | None, choose_engine: EngineChoice) -> Deployment:
+async def deploy(
+    machinery: Machinery, path: Path | None, choose_engine: EngineChoice
+) -> Deployment:
     """Load a bundle, choose its engine, measure what was not measured before.
 
     Raises, and leaves nothing behind, if the bundle cannot be served.
     """
     path = path or DEFAULT_BUNDLE
 
-    def prepare() -> tuple[Bundle, Engine, str]:
+    def prepare() -> tuple[Bundle, Engines, str]:
         bundle = load(path)
         return bundle, choose_engine(bundle), fingerprint(path)
 
-    bundle, engine, sha256 = await machinery.builders.submit(prepare)
+    bundle, engines, sha256 = await machinery.builders.submit(prepare)
+    engine = engines.own
     facts = engine.describe()
     logger.info(
         "bundle %s %s on %s (%s)", bundle.manifest.name, bundle.manifest.version, engine.name, facts
@@ -154,23 +234,25 @@ async def deploy(machinery: Machinery, path: Path | None, choose_engine: EngineC
             str(machinery.settings.max_batch),
         )
         store = LatencyStore(candidates(machinery.settings.cache_dir, path), key)
-        measurements, networks = await _measured(machinery, bundle, engine, store)
-        deployment = Deployment(machinery, bundle, engine, sha256, measurements)
+        measurements, networks = await _measured(machinery, bundle, engines, store)
+        deployment = Deployment(machinery, bundle, engines, sha256, measurements)
         for network in networks:
             deployment.cache.adopt(network)
         # The fastest point is ready when the service says it is; the rest warms up behind it.
         await deployment.cache.get(deployment.frontier[0].point)
     except BaseException:
-        engine.close()
+        for each in engines:
+            if each is not None:
+                each.close()
         raise
     return deployment
 
 
 async def _measured(
-    machinery: Machinery, bundle: Bundle, engine: Engine, store: LatencyStore
+    machinery: Machinery, bundle: Bundle, engines: Engines, store: LatencyStore
 ) -> tuple[Measurements, list[RunnableNetwork]]:
-    """This host's times, from the store or taken now, and the networks that were built for it."""
-    settings, clock = machinery.settings, machinery.clock
+    """The host's times, from the store or taken now, and the networks that were built for it."""
+    settings, clock, engine = machinery.settings, machinery.clock, engines.own
     catalogue = Catalogue(bundle.manifest, _precisions(settings, engine))
     measurements = store.load() or Measurements()
     missing = [x for x in catalogue.worth_measuring() if x.shape not in measurements.curves]
@@ -182,25 +264,27 @@ async def _measured(
         bundle.manifest.preprocessing,
         sorted(catalogue.resolutions),
         machinery.decoders.submit,
+        machinery.builders.submit,
         clock,
         measurements,
     )
-    networks: list[RunnableNetwork] = []
-
-    async def build(point: OperatingPoint) -> RunnableNetwork:
-        network = await machinery.builders.submit(lambda: engine.build(point))
-        if sum(n.weight_bytes for n in networks) < settings.cache_megabytes * MEGA:
-            networks.append(network)
-        return network
-
-    await measure_forward(
+    networks = await measure_forward(
         missing,
-        build,
+        lambda point: machinery.builders.submit(lambda: engine.build(point)),
         machinery.engine_thread.submit,
         clock,
         measurements,
         max_batch=settings.max_batch,
+        capacity_bytes=settings.cache_megabytes * MEGA,
     )
+    if engines.standin is not None:
+        await measure_standin(
+            sorted(catalogue.resolutions),
+            engines.standin.build,
+            machinery.engine_thread.submit,
+            clock,
+            measurements,
+        )
     kept = store.save(measurements)
     logger.info("measured this host in %.1f s; kept in %s", (clock() - begun) / 1000, kept)
     return measurements, networks

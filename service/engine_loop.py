@@ -1,7 +1,7 @@
 """Carries out what `batching` plans: one engine thread, one batch at a time.
 
-Callbacks on the event loop and no task of its own: when a batch ends its futures are settled and the
-next plan is made at once.
+Callbacks on the event loop and no task of its own: when a batch ends its futures are settled and
+the next plan is made at once.
 """
 
 from __future__ import annotations
@@ -29,9 +29,18 @@ class Ran:
 
     scores: NDArray[np.float32]
     """Softmax over the classes."""
+    logits: NDArray[np.float32]
     queue_ms: float
     forward_ms: float
     batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Executed:
+    logits: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    started_ms: float
+    took_ms: float
 
 
 @dataclass(slots=True)
@@ -40,6 +49,8 @@ class _Cargo:
     pixels: NDArray[np.float32]
     promise: Promise
     future: asyncio.Future[Ran]
+    learn: bool
+    """Whether this network's times are those the latency model predicts."""
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -47,6 +58,12 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     exponent = np.exp(logits - logits.max(axis=-1, keepdims=True))
     scores: NDArray[np.float32] = exponent / exponent.sum(axis=-1, keepdims=True)
     return scores
+
+
+def _best_cargo(batch: list[Entry]) -> _Cargo:
+    """The own engine's network if anyone in the batch holds it; a stand-in computes the same."""
+    cargos: list[_Cargo] = [entry.cargo for entry in batch]
+    return next((cargo for cargo in cargos if cargo.learn), cargos[0])
 
 
 class EngineLoop:
@@ -105,6 +122,7 @@ class EngineLoop:
         promise: Promise,
         *,
         answer_late: bool,
+        learn: bool = True,
     ) -> Ran:
         """Wait for a batch and run in it.
 
@@ -117,7 +135,7 @@ class EngineLoop:
             promise.deadline_ms,
             self._clock(),
             answer_late,
-            _Cargo(network, pixels, promise, future),
+            _Cargo(network, pixels, promise, future, learn),
         )
         self._queue.add(entry)
         self._step()
@@ -154,8 +172,8 @@ class EngineLoop:
             if not future.done():
                 future.set_exception(
                     ExpiredError(
-                        "The deadline would have passed before the answer; the service is busier than "
-                        "predicted.",
+                        "The deadline would have passed before the answer: the service is "
+                        "busier than predicted.",
                         self._load.drain_ms(self._clock()),
                     )
                 )
@@ -166,31 +184,32 @@ class EngineLoop:
         job = self._workers.submit(lambda: self._execute(batch))
         job.add_done_callback(lambda done: self._finish(batch, done))
 
-    def _execute(self, batch: list[Entry]) -> tuple[NDArray[np.float32], float, float]:
+    def _execute(self, batch: list[Entry]) -> _Executed:
         """On the engine thread."""
         started = self._clock()
-        network: RunnableNetwork = batch[0].cargo.network
+        network: RunnableNetwork = _best_cargo(batch).network
         if len(batch) == 1:
             images = batch[0].cargo.pixels[np.newaxis]
         else:
             images = np.stack([entry.cargo.pixels for entry in batch])
-        scores = softmax(network.run(images))
-        return scores, started, self._clock() - started
+        logits = network.run(images)
+        return _Executed(logits, softmax(logits), started, self._clock() - started)
 
     def _finish(
         self,
         batch: list[Entry],
-        done: asyncio.Future[tuple[NDArray[np.float32], float, float]],
+        done: asyncio.Future[_Executed],
     ) -> None:
         self._busy = False
         self._idle_since_ms = self._clock()
         error = done.exception()
         if error is None:
-            scores, started, took = done.result()
+            executed = done.result()
             point, size = batch[0].point, len(batch)
             shape = (point.resolution, point.precision)
-            self._model.observe_forward(shape, size, took, self._idle_since_ms)
-            self._on_batch(point, size, took)
+            if _best_cargo(batch).learn:
+                self._model.observe_forward(shape, size, executed.took_ms, self._idle_since_ms)
+            self._on_batch(point, size, executed.took_ms)
         for row, entry in enumerate(batch):
             future: asyncio.Future[Ran] = entry.cargo.future
             # Its work is done even if its answer is still to be written.
@@ -200,5 +219,14 @@ class EngineLoop:
             if error is not None:
                 future.set_exception(error)
             else:
-                future.set_result(Ran(scores[row], started - entry.joined_ms, took, size))
+                queue_ms = executed.started_ms - entry.joined_ms
+                future.set_result(
+                    Ran(
+                        executed.scores[row],
+                        executed.logits[row],
+                        queue_ms,
+                        executed.took_ms,
+                        size,
+                    )
+                )
         self._step()

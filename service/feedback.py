@@ -50,11 +50,13 @@ class FeedbackStore:
         answer = self._answers.get(request_id)
         if answer is None:
             raise UnknownFeedbackError(
-                f"Request {request_id[:64]!r} is not remembered: it was never answered here, or is older than "
-                f"the last {self._capacity} answers."
+                f"Request {request_id[:64]!r} is not remembered: it was never answered here, or is "
+                f"older than the last {self._capacity} answers."
             )
         if answer.judged:
-            raise RepeatedFeedbackError(f"Feedback for request {request_id[:64]!r} was already given.")
+            raise RepeatedFeedbackError(
+                f"Feedback for request {request_id[:64]!r} was already given."
+            )
         answer.judged = True
         return Judgement(
             answer.resolution, answer.best[0] in truth, any(i in truth for i in answer.best)
@@ -69,7 +71,9 @@ def resolve_truth(
         raise ParameterError("Give either a label or an index.", "label")
     if index is not None:
         if not 0 <= index < len(classes):
-            raise ParameterError(f"index must be from 0 to {len(classes) - 1}, not {index}.", "index")
+            raise ParameterError(
+                f"index must be from 0 to {len(classes) - 1}, not {index}.", "index"
+            )
         return frozenset({index})
     found = frozenset(i for i, name in enumerate(classes) if name == label)
     if not found:

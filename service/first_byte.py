@@ -1,9 +1,9 @@
 """When a request's first byte arrived.
 
 uvicorn calls the application once the headers are complete; a client that sends slowly would get
-the time before that for free. This protocol notes the moment the parser sees a message begin. What
-it cannot see is time spent in the kernel's buffer while the event loop is busy: `san_loop_lag_seconds`
-shows how much that can be.
+the time before that for free. This protocol notes the moment the parser sees a message begin.
+What it cannot see is time spent in the kernel's buffer while the event loop is busy:
+`san_loop_lag_seconds` shows how much that can be.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Forecast:
                 decode = model.decode_ms(decode_work(header, size, at_least), q, now_ms)
             mates = load.waiting_at(point) % self._max_batch if busy else 0
             forward = model.forward_ms(listing.shape, mates + 1, q, now_ms)
-            cold = 0.0 if point in self._cache else max(0.0, model.build_ms(point.precision) - decode)
+            cold = 0.0 if point in self._cache else model.cold_ms(listing.shape, now_ms)
             queue = 0.0
             if busy:
                 ahead = engine_ahead

@@ -65,7 +65,7 @@ class DecodeWork:
 
 
 def decode_work(header: ImageHeader, size: int, at_least: int) -> DecodeWork:
-    """Describe the work for an image of `size` bytes that must keep `at_least` on its shorter side."""
+    """Describe the work for `size` bytes that must keep `at_least` pixels on the shorter side."""
     factor = 1
     if header.format == "JPEG":
         # libjpeg scales by 1/2, 1/4 and 1/8 while it decodes.
@@ -97,7 +97,9 @@ class DecodeCost:
             for j in range(len(weights)):
                 top = bottom = 0.0
                 for row, target in rows:
-                    others = sum(w * x for w, x in zip(weights, row, strict=True)) - weights[j] * row[j]
+                    others = (
+                        sum(w * x for w, x in zip(weights, row, strict=True)) - weights[j] * row[j]
+                    )
                     top += row[j] * (target - others)
                     bottom += row[j] * row[j]
                 if bottom > 0:
@@ -116,6 +118,8 @@ class Measurements:
     decode_ratios: list[float] = field(default_factory=list)
     build_ms: dict[str, float] = field(default_factory=dict)
     """How long it takes to make a network ready, per precision."""
+    standin_ms: dict[int, float] = field(default_factory=dict)
+    """How long the stand-in engine takes from nothing to an answer, per resolution."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -133,6 +137,7 @@ class Measurements:
             "decode": {name: cost.coefficients for name, cost in self.decode.items()},
             "decode_ratios": self.decode_ratios,
             "build_ms": self.build_ms,
+            "standin_ms": {str(k): v for k, v in self.standin_ms.items()},
         }
 
     @classmethod
@@ -142,6 +147,7 @@ class Measurements:
             decode={str(k): DecodeCost(_four(v)) for k, v in data["decode"].items()},
             decode_ratios=[_positive(r) for r in data["decode_ratios"]],
             build_ms={str(k): _positive(v) for k, v in data["build_ms"].items()},
+            standin_ms={int(k): _positive(v) for k, v in data["standin_ms"].items()},
         )
         for entry in data["forward"]:
             shape = (int(entry["resolution"]), str(entry["precision"]))
@@ -214,6 +220,20 @@ class LatencyModel:
     def build_ms(self, precision: str) -> float:
         """How long it takes until a cold point's weights are ready."""
         return self._build.get(precision, max(self._build.values(), default=200.0))
+
+    def standin_ms(self, resolution: int) -> float:
+        """From nothing to an answer by the stand-in engine; infinite if there is none."""
+        known = self.measurements.standin_ms
+        if not known:
+            return math.inf
+        near = min(known, key=lambda r: abs(r - resolution))
+        return known[near] * max(1.0, (resolution / near) ** 2)
+
+    def cold_ms(self, shape: Shape, now_ms: float) -> float:
+        """What cold weights add to a request: until they are ready, or the stand-in's detour."""
+        resolution, precision = shape
+        detour = self.standin_ms(resolution) - self.forward_ms(shape, 1, 0.5, now_ms)
+        return min(self.build_ms(precision), max(0.0, detour))
 
     def overhead_ms(self, q: float, now_ms: float) -> float:
         """What a request costs outside of every named stage."""

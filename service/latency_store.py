@@ -1,4 +1,4 @@
-"""Latencies kept between starts, keyed by host, engine and bundle: a restart need not measure again."""
+"""Latencies kept between starts, keyed by host, engine and bundle."""
 
 from __future__ import annotations
 
@@ -66,13 +66,15 @@ class LatencyStore:
                     return Measurements.from_json(data)
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 logger.warning("ignoring the stored latencies in %s: %s", path, error)
         return None
 
     def save(self, measurements: Measurements) -> Path | None:
         """Keep them in the first directory that can be written."""
-        data = orjson.dumps({"format": FORMAT, **measurements.to_json()}, option=orjson.OPT_INDENT_2)
+        data = orjson.dumps(
+            {"format": FORMAT, **measurements.to_json()}, option=orjson.OPT_INDENT_2
+        )
         for path in self._paths:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,5 +84,7 @@ class LatencyStore:
                 return path
             except OSError as error:
                 logger.debug("cannot keep latencies in %s: %s", path, error)
-        logger.warning("latencies of this host cannot be kept: they are measured again at each start")
+        logger.warning(
+            "latencies of this host cannot be kept: they are measured again at each start"
+        )
         return None

@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 _DRIFT_CHECK_S = 10.0
 _LAG_CHECK_S = 0.5
-_RETIRE_POLL_S = 0.05
 
 
 class Service:
@@ -152,7 +151,7 @@ class Service:
             return
         self._install(deployment)
         self.admission.ready = True
-        # What is loaded by now lives as long as the process: the collector need not look at it again.
+        # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()
         gc.freeze()
         logger.info("ready")
@@ -165,8 +164,7 @@ class Service:
 
     async def _retire(self, old: Deployment) -> None:
         """Close a replaced deployment once the requests that began with it are gone."""
-        while old.in_use:
-            await asyncio.sleep(_RETIRE_POLL_S)
+        await old.unused()
         await old.close()
         logger.info("retired bundle %s %s", old.manifest.name, old.manifest.version)
 
@@ -180,7 +178,7 @@ class Service:
             drifted = deployment.model.has_drifted(self.clock())
             if drifted and not told:
                 logger.warning(
-                    "this host runs at %.2f times the latencies it was measured with; predictions follow",
+                    "this host runs at %.2f times the latencies it was measured with",
                     deployment.model.drift(self.clock()),
                 )
             told = drifted

@@ -1,13 +1,16 @@
-"""Taking this host's times at start: a few runs per point, a few images to decode; seconds in all."""
+"""Taking this host's times at start: a few runs per point, a few images; seconds in all."""
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import accumulate
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from san_core.frontier import OperatingPoint
@@ -16,16 +19,29 @@ from service.catalogue import Listing
 from service.clock import Clock
 from service.decoding import to_input
 from service.engines.base import RunnableNetwork
-from service.latency_model import Curve, DecodeCost, DecodeWork, Measurements, decode_work
+from service.latency_model import (
+    Curve,
+    DecodeCost,
+    DecodeWork,
+    Measurements,
+    Shape,
+    decode_work,
+)
+from service.quantiles import quantile
 
 logger = logging.getLogger(__name__)
 
-_MIN_RUNS, _MAX_RUNS = 8, 40
-_DECODE_SIZES = ((320, 240), (500, 375), (1600, 1200), (3200, 2400))
+_ROUNDS = 3
+_ALONE = (10, 30.0)
+_TOGETHER = (4, 60.0)
+"""(runs, ms): how often a single image runs per round, and a batch in all; what ends first."""
+_DECODE_SIZES = ((320, 240), (500, 375), (1200, 900), (2400, 1800))
 _DECODE_RUNS = 4
+_BASE = 0.25
+"""The quantile that counts as a point's own time: what is above it is mostly others' doing."""
 
 Execute = Callable[[Callable[[], list[float]]], Awaitable[list[float]]]
-"""Runs a function on the thread that such work has in service, so what is timed is what will be."""
+"""Runs a function on the thread that does such work in service: what is timed is what will be."""
 
 
 def batch_sizes(max_batch: int) -> tuple[int, ...]:
@@ -39,20 +55,78 @@ def batch_sizes(max_batch: int) -> tuple[int, ...]:
 
 
 def time_runs(
-    network: RunnableNetwork, batch: int, clock: Clock, *, limit_ms: float, runs: int
+    network: RunnableNetwork, batch: int, clock: Clock, *, runs: int, limit_ms: float
 ) -> list[float]:
-    """Time some runs of one batch size, after two that warm up; at least three, or until the limit."""
+    """Time runs of one batch size after one that warms up; two at least, or until the limit."""
     side = network.point.resolution
     images = np.random.default_rng(0).standard_normal((batch, side, side, 3), dtype=np.float32)
     network.run(images)
-    network.run(images)
     times: list[float] = []
     begun = clock()
-    while len(times) < runs and (len(times) < 3 or clock() - begun < limit_ms):
+    while len(times) < runs and (len(times) < 2 or clock() - begun < limit_ms):
         started = clock()
         network.run(images)
         times.append(clock() - started)
     return times
+
+
+class ForwardMeasurement:
+    """Measures shapes in rounds, so that a neighbour's noise falls on all of them alike."""
+
+    def __init__(self, execute: Execute, clock: Clock, max_batch: int) -> None:
+        self._execute = execute
+        self._clock = clock
+        self._sizes = batch_sizes(max_batch)
+        self._times: dict[Shape, dict[int, list[float]]] = {}
+
+    async def measure(self, networks: Mapping[Shape, RunnableNetwork]) -> None:
+        """Measure these networks; they must all fit into memory together."""
+        for round_number in range(_ROUNDS):
+            for shape, network in networks.items():
+                times = self._times.setdefault(shape, {n: [] for n in self._sizes})
+                for n in self._sizes:
+                    if n == 1 or round_number == 0:
+                        times[n] += await self._timed(network, n)
+                if round_number == 0:
+                    logger.info(
+                        "measured %d px %s: %.2f ms alone, %.2f ms in a batch of %d",
+                        *shape,
+                        median(times[1]),
+                        median(times[self._sizes[-1]]),
+                        self._sizes[-1],
+                    )
+
+    async def _timed(self, network: RunnableNetwork, n: int) -> list[float]:
+        runs, limit = _ALONE if n == 1 else _TOGETHER
+        return await self._execute(
+            lambda: time_runs(network, n, self._clock, runs=runs, limit_ms=limit)
+        )
+
+    def into(self, measurements: Measurements) -> None:
+        """Enter what was found: the lower quartile as base time, and the spread above it."""
+        base = {
+            shape: [quantile(sorted(times[n]), _BASE) for n in self._sizes]
+            for shape, times in self._times.items()
+        }
+        for shape, times in _monotone(base).items():
+            measurements.curves[shape] = Curve(self._sizes, tuple(times))
+            measurements.ratios[shape] = [ms / times[0] for ms in self._times[shape][1]]
+
+
+def _monotone(base: Mapping[Shape, list[float]]) -> dict[Shape, list[float]]:
+    """Neither a smaller input nor a smaller batch is ever slower, whatever the noise said.
+
+    From the largest resolution down, each time is at most that of the next larger one; then from
+    the smallest batch up, each is at least that of the next smaller.
+    """
+    limits: dict[str, list[float]] = {}
+    found = {}
+    for shape in sorted(base, reverse=True):
+        limit = limits.get(shape[1], [float("inf")] * len(base[shape]))
+        times = [min(pair) for pair in zip(base[shape], limit, strict=True)]
+        limits[shape[1]] = times
+        found[shape] = list(accumulate(times, max))
+    return found
 
 
 async def measure_forward(
@@ -63,50 +137,51 @@ async def measure_forward(
     measurements: Measurements,
     *,
     max_batch: int,
-    limit_ms: float = 120.0,
-) -> None:
-    """Measure each listing's shape once, smallest first, and say so in the log."""
-    shapes = {listing.shape: listing for listing in listings}
+    capacity_bytes: int,
+) -> list[RunnableNetwork]:
+    """Build and measure each listing's shape; return the networks that are still in memory."""
+    shapes = {listing.shape: listing.point for listing in listings}
+    measuring = ForwardMeasurement(execute, clock, max_batch)
+    group: dict[Shape, RunnableNetwork] = {}
     begun = clock()
-    for done, (shape, listing) in enumerate(shapes.items(), 1):
+    for done, (shape, point) in enumerate(shapes.items(), 1):
         before = clock()
-        network = await build(listing.point)
-        measurements.build_ms[shape[1]] = max(
-            clock() - before, measurements.build_ms.get(shape[1], 0.0)
-        )
-        sizes = batch_sizes(max_batch)
-        medians, ratios = [], []
-        for size in sizes:
-            runs = _MAX_RUNS if size == 1 else _MIN_RUNS
-            limit = limit_ms if size == 1 else limit_ms / 2
-
-            def timed(n: int = size, r: int = runs, most: float = limit) -> list[float]:
-                return time_runs(network, n, clock, limit_ms=most, runs=r)  # noqa: B023
-
-            times = await execute(timed)
-            medians.append(median(times))
-            if size == 1:
-                ratios = [t / medians[0] for t in times]
-        measurements.curves[shape] = Curve(sizes, _rising(medians))
-        measurements.ratios[shape] = ratios
-        logger.info(
-            "measured %d of %d: %d px %s, %.2f ms alone, %.2f ms in a batch of %d",
-            done,
-            len(shapes),
-            *shape,
-            medians[0],
-            medians[-1],
-            sizes[-1],
-        )
+        network = group[shape] = await build(point)
+        took = clock() - before
+        measurements.build_ms[shape[1]] = max(took, measurements.build_ms.get(shape[1], 0.0))
+        logger.info("generated %d of %d: %d px %s in %.0f ms", done, len(shapes), *shape, took)
+        full = sum(n.weight_bytes for n in group.values()) + network.weight_bytes > capacity_bytes
+        if full and done < len(shapes):
+            await measuring.measure(group)
+            group = {}
+    await measuring.measure(group)
+    measuring.into(measurements)
     logger.info("measured %d points in %.1f s", len(shapes), (clock() - begun) / 1000)
+    return list(group.values())
 
 
-def _rising(times: Sequence[float]) -> tuple[float, ...]:
-    """A larger batch never counts as faster, whatever the noise said."""
-    rising: list[float] = []
-    for ms in times:
-        rising.append(max(ms, rising[-1]) if rising else ms)
-    return tuple(rising)
+async def measure_standin(
+    resolutions: Sequence[int],
+    build: Callable[[OperatingPoint], RunnableNetwork],
+    execute: Execute,
+    clock: Clock,
+    measurements: Measurements,
+) -> None:
+    """Time the stand-in from nothing to an answer, at the ends and the middle of the range."""
+    for resolution in {resolutions[0], resolutions[len(resolutions) // 2], resolutions[-1]}:
+        images = np.zeros((1, resolution, resolution, 3), dtype=np.float32)
+
+        def once(side: int = resolution, batch: NDArray[np.float32] = images) -> list[float]:
+            times = []
+            for _ in range(3):
+                started = clock()
+                build(OperatingPoint(side)).run(batch)
+                times.append(clock() - started)
+            return times
+
+        measurements.standin_ms[resolution] = median(await execute(once))
+    times = ", ".join(f"{r} px {ms:.1f} ms" for r, ms in measurements.standin_ms.items())
+    logger.info("measured the stand-in from nothing to an answer: %s", times)
 
 
 def photograph(width: int, height: int, image_format: str) -> bytes:
@@ -114,8 +189,8 @@ def photograph(width: int, height: int, image_format: str) -> bytes:
     random = np.random.default_rng(width)
     coarse = random.integers(0, 256, (height // 16 + 2, width // 16 + 2, 3), dtype=np.uint8)
     smooth = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
-    grain = random.normal(0, 8, (height, width, 1))
-    pixels = (np.asarray(smooth, dtype=np.float32) + grain).clip(0, 255).astype(np.uint8)
+    grain = random.integers(-12, 13, (height, width, 1), dtype=np.int16)
+    pixels = (np.asarray(smooth, dtype=np.int16) + grain).clip(0, 255).astype(np.uint8)
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, image_format, quality=85)
     return out.getvalue()
@@ -125,6 +200,7 @@ async def measure_decode(
     preprocessing: Preprocessing,
     resolutions: Sequence[int],
     execute: Execute,
+    make: Callable[[Callable[[], bytes]], Awaitable[bytes]],
     clock: Clock,
     measurements: Measurements,
 ) -> None:
@@ -135,7 +211,7 @@ async def measure_decode(
         sizes = _DECODE_SIZES if image_format == "JPEG" else _DECODE_SIZES[:2]
         found: list[tuple[DecodeWork, float]] = []
         for width, height in sizes:
-            data = photograph(width, height, image_format)
+            data = await make(functools.partial(photograph, width, height, image_format))
             header = ImageHeader(image_format, width, height, 1)
             for resolution in targets:
 
@@ -152,5 +228,7 @@ async def measure_decode(
                 found.append((work, median(times)))
         cost = DecodeCost.fit(found)
         measurements.decode[image_format] = cost
-        measurements.decode_ratios += [max(0.5, ms / max(cost.at(work), 1e-3)) for work, ms in found]
+        measurements.decode_ratios += [
+            max(0.5, ms / max(cost.at(work), 1e-3)) for work, ms in found
+        ]
         logger.info("measured decoding %s: %.2f ms at 500 x 375", image_format, found[2][1])

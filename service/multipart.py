@@ -49,7 +49,11 @@ def _field(body: bytes, boundary: bytes) -> bytes:
     def on_header_end() -> None:
         nonlocal wanted
         if bytes(header_name).lower() == b"content-disposition":
-            name = parse_options_header(bytes(header_value))[1].get(b"name", b"").decode("utf-8", "replace")
+            name = (
+                parse_options_header(bytes(header_value))[1]
+                .get(b"name", b"")
+                .decode("utf-8", "replace")
+            )
             names.append(name)
             wanted = name == FIELD
 

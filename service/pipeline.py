@@ -1,9 +1,9 @@
-"""A request's story, told once:
+"""A request's story, told once.
 
-receive -> admit -> choose -> decode -> weights -> batch -> run -> answer -> observe
+admit -> receive -> choose -> decode -> weights -> batch -> run -> answer -> observe
 
-`Pipeline.classify` reads top to bottom and times each stage. It knows no HTTP: an `Exchange` hands in
-the image and takes the answer.
+`Pipeline.classify` reads top to bottom and times each stage. It knows no HTTP: an `Exchange` hands
+in the image and takes the answer.
 """
 
 from __future__ import annotations
@@ -108,12 +108,13 @@ class Pipeline:
         image: bytes | Pixels | None = None
         answer: Answer | None = None
         promise: Promise | None = None
-        deployment: Deployment | None = None
         try:
             # admit: before a byte of the body is read
             deployment = self._admit(budget, terms)
-            deployment.in_use += 1
-            with self._admission.enter(exchange.expected_bytes, load.drain_ms(clock())):
+            with (
+                self._admission.enter(exchange.expected_bytes, load.drain_ms(clock())),
+                deployment.used(),
+            ):
                 # receive
                 image = await exchange.receive()
                 record.body_bytes = len(image) if isinstance(image, bytes) else image.nbytes
@@ -134,27 +135,36 @@ class Pipeline:
                 )
                 network = deployment.cache.ready(point)
                 record.cached = network is not None
-                building = None if network is not None else deployment.cache.request(point)
+                building = None if network is not None else deployment.request(point)
 
                 # decode, while cold weights are being generated
                 deployment.loop.expect(point)
                 try:
                     pixels, waited_ms = await self._decode(
-                        deployment, image, header, point.resolution, deadline, late=late, record=record
+                        deployment,
+                        image,
+                        header,
+                        point.resolution,
+                        deadline,
+                        late=late,
+                        record=record,
                     )
                     load.decoded(promise)
 
                     # weights: nothing to wait for unless they were cold
                     if building is not None:
                         begun = clock()
-                        network = await asyncio.shield(building)
+                        network = await asyncio.shield(building.network)
                         timing.weights = clock() - begun
                 finally:
                     deployment.loop.unexpect(point)
                 assert network is not None
 
                 # batch and run
-                ran = await deployment.loop.run(network, pixels, promise, answer_late=late)
+                learn = building is None or building.own
+                ran = await deployment.loop.run(
+                    network, pixels, promise, answer_late=late, learn=learn
+                )
                 timing.queue = waited_ms + ran.queue_ms
                 timing.forward = ran.forward_ms
                 record.batch = ran.batch
@@ -166,7 +176,7 @@ class Pipeline:
                 record.met = budget.met(now)
                 record.outcome = Outcome.ANSWERED if record.met else Outcome.LATE
                 record.status = 200
-                answer = Answer(record, predictions, ran.scores)
+                answer = Answer(record, predictions, ran.scores, ran.logits)
                 await exchange.answer(answer)
                 deployment.model.observe_overhead(timing.total - timing.staged, now)
         except asyncio.CancelledError:
@@ -181,8 +191,6 @@ class Pipeline:
             # observe
             if promise is not None:
                 load.leave(promise)
-            if deployment is not None:
-                deployment.in_use -= 1
             if answer is None:
                 timing.total = budget.spent_ms(clock())
             self._observe(record, answer, image)
@@ -195,15 +203,16 @@ class Pipeline:
             raise NotReadyError("No bundle is loaded yet; try again soon.")
         if terms.resolution is not None and terms.resolution > self._limits.max_resolution:
             raise ParameterError(
-                f"resolution may be at most {self._limits.max_resolution} here, not {terms.resolution}.",
+                f"resolution may be at most {self._limits.max_resolution} here, "
+                f"not {terms.resolution}.",
                 "resolution",
             )
         now = self._clock()
         hopeless = deployment.forecast.hopeless_ms(deployment.frontier[0], budget, now)
         if hopeless is not None:
             raise OverloadedError(
-                f"The load leaves no room for {budget.allowed_ms:g} ms: even the fastest point would take "
-                f"{hopeless:.0f} ms.",
+                f"The load leaves no room for {budget.allowed_ms:g} ms: even the fastest point "
+                f"would take {hopeless:.0f} ms.",
                 self._load.drain_ms(now),
             )
         return deployment
@@ -244,7 +253,10 @@ class Pipeline:
         if decision.verdict is Verdict.INACCURATE:
             raise ParameterError(decision.reason, "min_accuracy")
         if decision.verdict is Verdict.IMPOSSIBLE:
-            raise ImpossibleBudgetError(decision.reason, spent + option.idle_ms, option.accuracy)
+            raise ImpossibleBudgetError(decision.reason, spent + option.warm_ms, option.accuracy)
+        if decision.verdict is Verdict.COLD:
+            deployment.request(option.point)
+            raise NotReadyError(decision.reason, option.cold_ms)
         if decision.verdict is Verdict.OVERLOADED:
             raise OverloadedError(decision.reason, self._load.drain_ms(now))
         record.point = option.point

@@ -1,4 +1,4 @@
-"""Choosing an operating point: a pure function of the client's terms and what each point would cost.
+"""Choosing an operating point: a pure function of the client's terms and each point's cost.
 
 No clock, no I/O, no state. `choose` takes the most accurate point whose predicted time fits what is
 left of the budget; if there is none it says so and why, and the pipeline acts on the verdict.
@@ -22,16 +22,21 @@ class Option:
     accuracy: float
     decode_ms: float
     queue_ms: float
-    """Waiting that is due to load: for a decoder, for the engine, for batches that are due earlier."""
+    """Waiting due to load: for a decoder, for the engine, for batches that are due earlier."""
     cold_ms: float
     """Time until the weights are ready; 0 if they are cached."""
     forward_ms: float
     overhead_ms: float = 0.0
 
     @property
+    def warm_ms(self) -> float:
+        """The time it would take on an idle service with its weights cached."""
+        return self.decode_ms + self.forward_ms + self.overhead_ms
+
+    @property
     def idle_ms(self) -> float:
         """The time it would take on an idle service."""
-        return self.decode_ms + self.cold_ms + self.forward_ms + self.overhead_ms
+        return self.warm_ms + self.cold_ms
 
     @property
     def total_ms(self) -> float:
@@ -69,6 +74,8 @@ class Verdict(StrEnum):
     """The same, and the client said to refuse."""
     OVERLOADED = "overloaded"
     """A point would fit, but not under this load."""
+    COLD = "cold"
+    """A point fits once its weights are generated, and the client said to refuse until then."""
     INACCURATE = "inaccurate"
     """No point is as accurate as the client demands."""
 
@@ -111,7 +118,8 @@ def choose(situation: Situation, options: Sequence[Option]) -> Decision:
         return Decision(
             Verdict.INACCURATE,
             best,
-            f"No point reaches an accuracy of {floor}; the best, {_name(best)}, has {best.accuracy:.3f}.",
+            f"No point reaches an accuracy of {floor}; the best, {_name(best)}, has "
+            f"{best.accuracy:.3f}.",
         )
     chosen = _best(eligible, situation.left_ms)
     idle = _best(eligible, situation.left_ms, idle=True)
@@ -130,13 +138,19 @@ def _none_fits(situation: Situation, eligible: Sequence[Option], idle: Option | 
         return Decision(
             Verdict.OVERLOADED,
             fastest,
-            f"The load leaves no point that fits {budget}{gone}: the fastest, {_name(fastest)}, would "
-            f"take {fastest.total_ms:.1f} ms, {fastest.queue_ms:.1f} of them waiting.",
+            f"The load leaves no point that fits {budget}{gone}: the fastest, {_name(fastest)}, "
+            f"would take {fastest.total_ms:.1f} ms, {fastest.queue_ms:.1f} of them waiting.",
         )
-    sentence = (
-        f"No point fits {budget}{gone}: the fastest, {_name(fastest)}, takes {fastest.total_ms:.1f} ms"
-    )
+    took = f"{_name(fastest)}, takes {fastest.total_ms:.1f} ms"
+    sentence = f"No point fits {budget}{gone}: the fastest, {took}"
     if situation.on_miss is OnMiss.REFUSE:
+        warm = min(eligible, key=lambda option: option.warm_ms)
+        if warm.warm_ms <= situation.left_ms:
+            reason = (
+                f"The weights of {_name(warm)} are being generated; once ready it fits {budget}."
+            )
+            return Decision(Verdict.COLD, warm, reason)
+        fastest = warm
         return Decision(Verdict.IMPOSSIBLE, fastest, f"{sentence} on this host.")
     if fastest.queue_ms > 0 and fastest.total_ms > situation.patience_ms:
         return Decision(Verdict.OVERLOADED, fastest, f"{sentence}, more than the service waits.")
@@ -159,12 +173,14 @@ def _why(
         return f"No budget was given, so the most accurate point: {name} (predicted {took})."
     better = [option for option in eligible if option.accuracy > chosen.accuracy]
     if not better:
-        return f"The most accurate point, {name}, fits (predicted {took} of {situation.left_ms:.1f} ms left)."
+        left = f"{situation.left_ms:.1f} ms left"
+        return f"The most accurate point, {name}, fits (predicted {took} of {left})."
     following = min(better, key=lambda option: option.total_ms)
     cold = " with its weights still to be generated" if following.cold_ms > 0 else ""
     return (
-        f"{name} is the most accurate point that fits (predicted {took} of {situation.left_ms:.1f} ms "
-        f"left); the next, {_name(following)}{cold}, would take {following.total_ms:.1f} ms."
+        f"{name} is the most accurate point that fits (predicted {took} of "
+        f"{situation.left_ms:.1f} ms left); the next, {_name(following)}{cold}, would take "
+        f"{following.total_ms:.1f} ms."
     )
 
 

@@ -20,7 +20,9 @@ class BudgetSchema(BaseModel):
 
     budget_ms: float | None = Field(description="what the client allowed; null if it did not say")
     predicted_ms: float = Field(description="total predicted when the point was chosen")
-    spent_ms: float = Field(description="from the first byte received to the answer's first byte sent")
+    spent_ms: float = Field(
+        description="from the first byte received to the answer's first byte sent"
+    )
     met: bool
 
 
@@ -64,12 +66,13 @@ class ClassifySchema(BaseModel):
                 "mode": "proxy",
                 "precision": "float",
                 "expected_accuracy": 0.71,
-                "reason": "160 px (proxy) is the most accurate point that fits (predicted 9.1 of 19.8 ms "
-                "left); the next, 192 px (proxy), would take 20.4 ms.",
+                "reason": "160 px (proxy) is the most accurate point that fits (predicted 9.1 ms "
+                "of 19.8 ms left); the next, 192 px (proxy), would take 20.4 ms.",
                 "weights": "cached",
                 "budget": {"budget_ms": 20, "predicted_ms": 9.3, "spent_ms": 7.9, "met": True},
                 "timing_ms": {
-                    "receive": 0.2, "queue": 0.1, "decode": 3.0, "weights": 0, "forward": 4.1, "total": 7.9,
+                    "receive": 0.2, "queue": 0.1, "decode": 3.0, "weights": 0.0,
+                    "forward": 4.1, "total": 7.9,
                 },
             }
         }
@@ -117,14 +120,42 @@ class OperatingPointSchema(BaseModel):
     latency_ms: dict[str, LatencySchema] = Field(
         description="by batch size, as a string: 1 and the largest"
     )
-    measured: bool = Field(description="whether the latency was taken here, or estimated from a neighbour")
+    measured: bool = Field(
+        description="whether the latency was taken here, or estimated from a neighbour"
+    )
     smallest_budget_ms: float = Field(
         description="smallest budget predicted to fit a 500 x 375 JPEG when idle, weights cached"
     )
     macs: int
     weight_bytes: int
     cached: bool
+    cold_ms: float = Field(description="what generating its weights would add; 0 if they are cached")
     frontier: bool
+
+
+class CachedNetworkSchema(BaseModel):
+    """One main network in the weight cache."""
+
+    resolution: int
+    mode: str
+    precision: str
+    weight_bytes: int
+    hits: int = Field(description="requests that found it ready")
+    age_s: float = Field(description="seconds since it was generated")
+    generation_ms: float | None = Field(
+        description="how long generating it took; null if that was part of measuring this host"
+    )
+
+
+class CacheSchema(BaseModel):
+    """The weight cache: main networks that are ready to run, least recently used first."""
+
+    bytes: int
+    capacity_bytes: int
+    hits: int
+    misses: int
+    evictions: int
+    networks: list[CachedNetworkSchema]
 
 
 class ResolutionsSchema(BaseModel):
@@ -136,7 +167,13 @@ class ResolutionsSchema(BaseModel):
     device: str
     quantile: float = Field(description="the latency quantile a choice must fit the budget with")
     max_batch: int
-    drift: float = Field(description="recent latencies over those measured at start; 1: nothing changed")
+    crop_ratio: float = Field(
+        description="side of the centred square that is classified, over the image's shorter side"
+    )
+    drift: float = Field(
+        description="recent latencies over those measured at start; 1: nothing changed"
+    )
+    cache: CacheSchema
     operating_points: list[OperatingPointSchema]
 
 

@@ -83,7 +83,9 @@ class Doors:
     def _need(ring: KeyRing, headers: Iterable[tuple[bytes, bytes]]) -> None:
         key = _presented(headers)
         if key is None:
-            raise UnauthorisedError("Send an API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'.")
+            raise UnauthorisedError(
+                "Send an API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'."
+            )
         if not ring.opens(key):
             raise UnauthorisedError("The API key is not known.")
 

@@ -79,5 +79,3 @@ class Server(uvicorn.Server):
 def _ignore(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()  # logged where it happened
-
-

@@ -17,13 +17,15 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="SAN_", extra="ignore", frozen=True)
 
     # what is served, and where
-    bundle: Path | None = Field(None, description="bundle file to serve; the embedded one by default")
+    bundle: Path | None = Field(
+        None, description="bundle file to serve; the embedded one by default"
+    )
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     cache_dir: Path | None = Field(
         None,
-        description="where latencies measured on this host are kept; beside the bundle if it can be "
-        "written there, else the user's cache directory",
+        description="where what was measured on this host is kept; beside the bundle if it can "
+        "be written there, else the user's cache directory",
     )
 
     # what runs it
@@ -33,10 +35,15 @@ class Settings(BaseSettings):
     device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N"
     )
-    engine_threads: int = Field(0, ge=0, le=512, description="threads of the engine; 0 shares out the cores")
-    decode_threads: int = Field(0, ge=0, le=128, description="threads that decode images; 0 shares out the cores")
+    engine_threads: int = Field(
+        0, ge=0, le=512, description="threads of the engine; 0 shares out the cores"
+    )
+    decode_threads: int = Field(
+        0, ge=0, le=128, description="threads that decode images; 0 shares out the cores"
+    )
     precision: Literal["auto", "float", "int8"] = Field(
-        "auto", description="which precisions the policy considers; auto takes all the bundle and engine have"
+        "auto",
+        description="precisions the policy considers; auto: all that bundle and engine have",
     )
 
     # budgets
@@ -47,7 +54,10 @@ class Settings(BaseSettings):
         2000.0, gt=0, le=600_000, description="time allowed to a request that names no budget"
     )
     queue_safety: float = Field(
-        1.25, ge=1, le=10, description="factor on predicted waiting; what queues is less certain than what runs"
+        1.25,
+        ge=1,
+        le=10,
+        description="factor on predicted waiting; what queues is less certain than what runs",
     )
 
     # batching and admission
@@ -55,23 +65,38 @@ class Settings(BaseSettings):
     batch_window_ms: float = Field(
         2.0, ge=0, le=1000, description="longest that a batch stays open for requests being decoded"
     )
-    max_inflight: int = Field(256, ge=1, le=100_000, description="requests inside at once; more are refused")
+    max_inflight: int = Field(
+        256, ge=1, le=100_000, description="requests inside at once; more are refused"
+    )
     max_inflight_megabytes: int = Field(
         512, ge=1, le=1_000_000, description="megabytes of request bodies inside at once"
     )
 
     # weight cache
-    cache_megabytes: int = Field(1024, ge=1, le=1_000_000, description="megabytes of generated weights kept ready")
+    cache_megabytes: int = Field(
+        1024, ge=1, le=1_000_000, description="megabytes of generated weights kept ready"
+    )
     max_networks: int = Field(
-        48, ge=1, le=10_000, description="main networks kept ready, whatever their size (distinct shapes)"
+        48,
+        ge=1,
+        le=10_000,
+        description="main networks kept ready, whatever their size (distinct shapes)",
     )
 
     # limits on what a client may send
     max_body_megabytes: float = Field(20.0, gt=0, le=1000, description="largest request body")
-    max_megapixels: float = Field(50.0, gt=0, le=1000, description="largest image, checked before decoding")
-    max_frames: int = Field(512, ge=1, le=100_000, description="most frames of an image; the first is classified")
-    receive_timeout_s: float = Field(10.0, gt=0, le=3600, description="time a body may take to arrive")
-    max_resolution: int = Field(512, ge=32, le=1024, description="largest resolution a client may pin")
+    max_megapixels: float = Field(
+        50.0, gt=0, le=1000, description="largest image, checked before decoding"
+    )
+    max_frames: int = Field(
+        512, ge=1, le=100_000, description="most frames of an image; the first is classified"
+    )
+    receive_timeout_s: float = Field(
+        10.0, gt=0, le=3600, description="time a body may take to arrive"
+    )
+    max_resolution: int = Field(
+        512, ge=32, le=1024, description="largest resolution a client may pin"
+    )
 
     # who may call
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
@@ -81,30 +106,46 @@ class Settings(BaseSettings):
     metrics_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="keys for /metrics, comma separated; none leaves it open"
     )
-    metrics_keys_file: Path | None = Field(None, description="file with one key for /metrics per line")
+    metrics_keys_file: Path | None = Field(
+        None, description="file with one key for /metrics per line"
+    )
     admin_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
-        (), description="keys for /admin, comma separated; none leaves it to clients on this machine"
+        (),
+        description="keys for /admin, comma separated; none leaves it to clients on this machine",
     )
     admin_keys_file: Path | None = Field(None, description="file with one key for /admin per line")
 
     # what is observed
     agreement_fraction: float = Field(
-        0.01, ge=0, le=1, description="share of requests re-run at the best point when idle, to see if the answers agree"
+        0.01,
+        ge=0,
+        le=1,
+        description="share of requests run again at the best point when idle, to compare",
     )
     feedback_entries: int = Field(
         20_000, ge=1, le=10_000_000, description="answered requests remembered for feedback"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what the log shows")
-    log_format: Literal["json", "text"] = Field("json", description="one JSON object or one line of text per event")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="what the log shows"
+    )
+    log_format: Literal["json", "text"] = Field(
+        "json", description="one JSON object or one line of text per event"
+    )
     access_log: bool = Field(True, description="log each classified request")
 
     # life
     drain_grace_s: float = Field(
-        0.0, ge=0, le=300,
+        0.0,
+        ge=0,
+        le=300,
         description="after SIGTERM, go on serving for so long while /readyz already says no",
     )
-    drain_timeout_s: float = Field(30.0, ge=0, le=3600, description="longest wait for requests in flight at shutdown")
-    keep_alive_s: float = Field(75.0, gt=0, le=3600, description="how long an idle connection stays open")
+    drain_timeout_s: float = Field(
+        30.0, ge=0, le=3600, description="longest wait for requests in flight at shutdown"
+    )
+    keep_alive_s: float = Field(
+        75.0, gt=0, le=3600, description="how long an idle connection stays open"
+    )
 
     @field_validator("api_keys", "metrics_keys", "admin_keys", mode="before")
     @classmethod

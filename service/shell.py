@@ -1,4 +1,4 @@
-"""The outermost ASGI layer: a request id, the clock, the doors, and problem+json for every error."""
+"""The outermost ASGI layer: request id, clock, doors, and problem+json for every error."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ class Shell:
             if message["type"] == "http.response.start":
                 started = True
                 if not any(name == b"x-request-id" for name, _ in message["headers"]):
-                    message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                    message["headers"] = [
+                        *message["headers"],
+                        (b"x-request-id", request_id.encode()),
+                    ]
             await send(message)
 
         try:
@@ -87,5 +90,3 @@ class Shell:
                 logger.exception("unforeseen", extra={"facts": {"request_id": request_id}})
             if not started:
                 await send_problem(send, problem, request_id)
-
-

@@ -92,7 +92,9 @@ def _number(text: str, name: str) -> float:
 
 def _resolution(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 6):
-        raise ParameterError(f"resolution must be a whole number of pixels, not {text[:40]!r}.", "resolution")
+        raise ParameterError(
+            f"resolution must be a whole number of pixels, not {text[:40]!r}.", "resolution"
+        )
     try:
         return check_resolution(int(text))
     except ResolutionError as error:
@@ -110,7 +112,9 @@ def _mode(text: str) -> Mode:
 def _accuracy(text: str) -> float:
     value = _number(text, "min_accuracy")
     if not 0 <= value <= 1:
-        raise ParameterError(f"min_accuracy must be between 0 and 1, not {text[:40]}.", "min_accuracy")
+        raise ParameterError(
+            f"min_accuracy must be between 0 and 1, not {text[:40]}.", "min_accuracy"
+        )
     return value
 
 
@@ -126,7 +130,9 @@ def _on_miss(text: str) -> OnMiss:
     try:
         return OnMiss(text)
     except ValueError:
-        raise ParameterError(f"on_miss must be answer or refuse, not {text[:40]!r}.", "on_miss") from None
+        raise ParameterError(
+            f"on_miss must be answer or refuse, not {text[:40]!r}.", "on_miss"
+        ) from None
 
 
 def _unknown(name: str) -> NoReturn:

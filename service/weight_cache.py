@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,19 @@ class CacheFacts:
     """Total time spent building."""
 
 
+@dataclass
+class CachedNetwork:
+    """What is known of one ready network."""
+
+    point: OperatingPoint
+    weight_bytes: int
+    made_ms: float
+    """When it became ready, on the cache's clock."""
+    build_ms: float | None
+    """How long generating it took; None if it was built elsewhere and adopted."""
+    hits: int = 0
+
+
 class _Store(LRUCache[OperatingPoint, RunnableNetwork]):
     """An LRU by bytes that counts what it evicts."""
 
@@ -48,6 +62,12 @@ class _Store(LRUCache[OperatingPoint, RunnableNetwork]):
     def popitem(self) -> tuple[OperatingPoint, RunnableNetwork]:
         self._facts.evictions += 1
         return super().popitem()
+
+
+def _told(task: asyncio.Task[RunnableNetwork]) -> None:
+    """Log a failed build here: it may be that nobody waits for it."""
+    if not task.cancelled() and (error := task.exception()):
+        logger.error("%s failed", task.get_name(), exc_info=error)
 
 
 class WeightCache:
@@ -70,6 +90,7 @@ class WeightCache:
         self._on_built = on_built
         self._max_networks = max_networks
         self._store = _Store(capacity_bytes, self.facts)
+        self._entries: dict[OperatingPoint, CachedNetwork] = {}
         self._building: dict[OperatingPoint, asyncio.Task[RunnableNetwork]] = {}
 
     def __contains__(self, point: object) -> bool:
@@ -92,6 +113,10 @@ class WeightCache:
         """What is ready."""
         return tuple(self._store)
 
+    def entries(self) -> tuple[CachedNetwork, ...]:
+        """What is known of each ready network, least recently used first."""
+        return tuple(self._entries[point] for point in self._store)
+
     def is_building(self, point: OperatingPoint) -> bool:
         """Whether the point is on its way."""
         return point in self._building
@@ -103,13 +128,17 @@ class WeightCache:
             self.facts.misses += 1
         else:
             self.facts.hits += 1
+            self._entries[point].hits += 1
         return network
 
-    def request(self, point: OperatingPoint, urgency: float = DEMAND) -> asyncio.Future[RunnableNetwork]:
+    def request(
+        self, point: OperatingPoint, urgency: float = DEMAND
+    ) -> asyncio.Future[RunnableNetwork]:
         """Start building the point unless it is being built; await the result shielded."""
         task = self._building.get(point)
         if task is None:
             task = asyncio.create_task(self._make(point, urgency), name=f"build {point}")
+            task.add_done_callback(_told)
             self._building[point] = task
         return task
 
@@ -125,10 +154,8 @@ class WeightCache:
         for point in points:
             if point in self._store:
                 continue
-            try:
+            with suppress(Exception):  # logged where it happened; the others are worth a try
                 await asyncio.shield(self.request(point, BACKGROUND))
-            except Exception:
-                logger.exception("could not warm %s", point)
 
     def evict(self, point: OperatingPoint) -> bool:
         """Drop a network; requests that hold it finish with it."""
@@ -158,7 +185,7 @@ class WeightCache:
             self._building.pop(point, None)
         self.facts.builds += 1
         self.facts.build_ms += took_ms
-        self._keep(network)
+        self._keep(network, took_ms)
         self._on_built(point, took_ms)
         return network
 
@@ -167,7 +194,7 @@ class WeightCache:
         network = self._build(point)
         return network, self._clock() - begun
 
-    def _keep(self, network: RunnableNetwork) -> None:
+    def _keep(self, network: RunnableNetwork, build_ms: float | None = None) -> None:
         if network.weight_bytes > self._store.maxsize:
             logger.warning(
                 "weights of %s (%d bytes) exceed the cache (%d bytes): they are built for each use",
@@ -179,6 +206,10 @@ class WeightCache:
         self._store[network.point] = network
         while len(self._store) > self._max_networks:
             self._store.popitem()
+        made = CachedNetwork(network.point, network.weight_bytes, self._clock(), build_ms)
+        self._entries = {
+            point: made if point == network.point else self._entries[point] for point in self._store
+        }
 
     def snapshot(self) -> dict[str, Any]:
         """The facts and the sizes, for export."""

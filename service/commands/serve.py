@@ -59,7 +59,9 @@ def _option(name: str, field: FieldInfo) -> dict[str, Any]:
     options: dict[str, Any] = {
         "dest": name,
         "default": None,
-        "help": f"{field.description} (default {default}{bounds}; SAN_{name.upper()})".replace("%", "%%"),
+        "help": f"{field.description} (default {default}{bounds}; SAN_{name.upper()})".replace(
+            "%", "%%"
+        ),
     }
     kind = _kind(field.annotation)
     if get_origin(kind) is Literal:

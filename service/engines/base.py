@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EngineUnavailableError(SanError):
-    """This engine cannot run on this host (library missing, instruction set broken, no such device)."""
+    """The engine cannot run here: library missing, instruction set broken, no such device."""
 
 
 class RunnableNetwork(Protocol):

@@ -97,5 +97,7 @@ def resolve_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise EngineUnavailableError(f"There is no CUDA device here: {device} cannot be used; try --device cpu.")
+        raise EngineUnavailableError(
+            f"There is no CUDA device here: {device} cannot be used; try --device cpu."
+        )
     return found

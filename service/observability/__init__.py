@@ -1,1 +1,1 @@
-"""Facts are recorded in dataclasses here and exported to Prometheus, logs and traces beside them."""
+"""Facts, recorded in dataclasses; and beside them what exports them."""

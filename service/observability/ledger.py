@@ -1,4 +1,4 @@
-"""Sums over all requests: plain numbers that cost a microsecond to update and know no Prometheus."""
+"""Sums over all requests: plain numbers, cheap to update, that know no Prometheus."""
 
 from __future__ import annotations
 

@@ -93,10 +93,22 @@ def _requests(ledger: Ledger) -> Iterator[Family]:
 
 def _accuracy(ledger: Ledger) -> Iterator[Family]:
     for name, help_text, value in (
-        ("san_expected_accuracy_sum", "Sum of the expected accuracy of answers.", ledger.expected_accuracy_sum),
-        ("san_expected_accuracy_count", "Answers with an expected accuracy.", ledger.expected_accuracy_count),
+        (
+            "san_expected_accuracy_sum",
+            "Sum of the expected accuracy of answers.",
+            ledger.expected_accuracy_sum,
+        ),
+        (
+            "san_expected_accuracy_count",
+            "Answers with an expected accuracy.",
+            ledger.expected_accuracy_count,
+        ),
         ("san_accuracy_given_up_sum", "Sum of the accuracy given up to load.", ledger.given_up_sum),
-        ("san_accuracy_given_up_count", "Answers whose resolution was lowered by load.", ledger.given_up_count),
+        (
+            "san_accuracy_given_up_count",
+            "Answers whose resolution was lowered by load.",
+            ledger.given_up_count,
+        ),
     ):
         yield _counter(name, help_text, [], [([], float(value))])
     yield from _truth("san_feedback", "Answers with ground truth", ledger.feedback)
@@ -118,21 +130,33 @@ def _load(service: Service) -> Iterator[Family]:
     admission, load = service.admission, service.machinery.load
     yield _gauge("san_inflight_requests", "Requests inside.", admission.inside)
     yield _gauge("san_inflight_bytes", "Bytes of request bodies inside.", admission.bytes)
-    yield _gauge("san_backlog_seconds", "Time the work in flight will take.", load.drain_ms(service.clock()) / 1000)
+    yield _gauge(
+        "san_backlog_seconds",
+        "Time the work in flight will take.",
+        load.drain_ms(service.clock()) / 1000,
+    )
     yield _gauge("san_ready", "1 if the service is ready.", float(service.is_ready))
-    yield _gauge("san_loop_lag_seconds", "How late the event loop was when last looked at.", service.loop_lag_s)
+    yield _gauge(
+        "san_loop_lag_seconds",
+        "How late the event loop was when last looked at.",
+        service.loop_lag_s,
+    )
     yield _counter(
         "san_reloads",
         "Bundle swaps by result (swapped, failed).",
         ["result"],
         (([r], float(service.ledger.reloads[r])) for r in ("swapped", "failed")),
     )
-    yield _histogram("san_batch_size", "Requests per run of the engine.", [], [([], service.ledger.batches)])
+    yield _histogram(
+        "san_batch_size", "Requests per run of the engine.", [], [([], service.ledger.batches)]
+    )
 
 
 def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     facts, cache = deployment.cache.facts, deployment.cache
-    yield _gauge("san_queue_depth", "Decoded requests that wait for the engine.", deployment.loop.depth)
+    yield _gauge(
+        "san_queue_depth", "Decoded requests that wait for the engine.", deployment.loop.depth
+    )
     for name, help_text, value in (
         ("hits", "Weights found in the cache.", facts.hits),
         ("misses", "Weights that had to be generated.", facts.misses),
@@ -141,7 +165,9 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     ):
         yield _counter(f"san_weight_cache_{name}", help_text, [], [([], float(value))])
     yield _gauge("san_weight_cache_bytes", "Bytes of cached weights.", cache.bytes)
-    yield _gauge("san_weight_cache_capacity_bytes", "Bytes the cache may hold.", cache.capacity_bytes)
+    yield _gauge(
+        "san_weight_cache_capacity_bytes", "Bytes the cache may hold.", cache.capacity_bytes
+    )
     yield _gauge("san_weight_cache_networks", "Networks in the cache.", len(cache))
     yield _histogram(
         "san_weight_build_duration_seconds",

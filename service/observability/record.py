@@ -1,4 +1,4 @@
-"""What happened to one request: filled in as it goes through the pipeline, read by everyone after."""
+"""What happened to one request: filled in along the pipeline, read by everyone after."""
 
 from __future__ import annotations
 

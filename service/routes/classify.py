@@ -124,7 +124,7 @@ def _terms(scope: Scope) -> Terms:
 
 
 def _content_length(scope: Scope, max_bytes: int) -> int:
-    """What the client announces, refused at once if it is too much; chunked bodies count as full."""
+    """What the client announces, refused at once if too much; chunked bodies count as full."""
     value = header(scope, b"content-length")
     if value is None:
         return max_bytes
@@ -173,8 +173,8 @@ def raw_route(app: ASGIApp) -> type[APIRoute]:
 _REQUEST_BODY = {
     "requestBody": {
         "required": True,
-        "description": "The image as it is, or a form with a field `image`. The bytes decide, not the "
-        "Content-Type.",
+        "description": "The image as it is, or a form with a field `image`. The bytes decide, not "
+        "the Content-Type.",
         "content": {
             "image/jpeg": {"schema": {"type": "string", "format": "binary"}},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
@@ -201,7 +201,9 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     408: {"description": "The body came too slowly"},
     413: {"description": "Too many bytes, pixels or frames"},
     415: {"description": "An image format that is not decoded"},
-    422: {"description": "A parameter cannot be used, or the budget is impossible and on_miss=refuse"},
+    422: {
+        "description": "A parameter cannot be used, or the budget is impossible and on_miss=refuse"
+    },
     429: {"description": "Overloaded; Retry-After says when to come back"},
     503: {"description": "Not ready, draining, or expired in the queue"},
 }
@@ -220,27 +222,37 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
     async def classify(
         budget_ms: Annotated[
             float | None,
-            Query(gt=0, le=MAX_BUDGET_MS, description="time allowed, in ms; none: the most accurate point"),
+            Query(
+                gt=0,
+                le=MAX_BUDGET_MS,
+                description="time allowed, in ms; none: the most accurate point",
+            ),
         ] = None,
         resolution: Annotated[
-            int | None, Query(ge=MIN_RESOLUTION, le=MAX_RESOLUTION, description="pin the resolution")
+            int | None,
+            Query(ge=MIN_RESOLUTION, le=MAX_RESOLUTION, description="pin the resolution"),
         ] = None,
         mode: Annotated[Mode | None, Query(description="pin the mode")] = None,
         min_accuracy: Annotated[
-            float | None, Query(ge=0, le=1, description="consider only points at least this accurate")
+            float | None,
+            Query(ge=0, le=1, description="consider only points at least this accurate"),
         ] = None,
-        top_k: Annotated[int, Query(ge=1, le=MAX_TOP_K, description="how many classes to answer")] = 5,
+        top_k: Annotated[
+            int, Query(ge=1, le=MAX_TOP_K, description="how many classes to answer")
+        ] = 5,
         on_miss: Annotated[
-            OnMiss, Query(description="if the budget cannot be met: answer as fast as possible, or refuse")
+            OnMiss,
+            Query(description="if the budget cannot be met: answer as fast as possible, or refuse"),
         ] = OnMiss.ANSWER,
         x_budget_ms: Annotated[
-            float | None, Header(gt=0, le=MAX_BUDGET_MS, description="the budget, if not in the query")
+            float | None,
+            Header(gt=0, le=MAX_BUDGET_MS, description="the budget, if not in the query"),
         ] = None,
     ) -> None:
         """Classify one image within a budget.
 
-        The service takes the operating point that buys the most accuracy in the time given, and says
-        in the answer what it chose and why.
+        The service takes the operating point that buys the most accuracy in the time given, and
+        says in the answer what it chose and why.
         """
 
     return router

@@ -35,7 +35,11 @@ def health_router(service: Service) -> APIRouter:
         deployment = service.deployment
         if deployment is None:
             return VersionSchema(
-                version=metadata.version("san-serve"), model=None, engine=None, device=None, engine_facts={}
+                version=metadata.version("san-serve"),
+                model=None,
+                engine=None,
+                device=None,
+                engine_facts={},
             )
         manifest, engine = deployment.manifest, deployment.engine
         return VersionSchema(

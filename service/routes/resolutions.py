@@ -17,11 +17,14 @@ from service.latency_model import decode_work
 from service.lifecycle import Service
 from service.schemas import (
     AccuracySchema,
+    CachedNetworkSchema,
+    CacheSchema,
     LatencySchema,
     OperatingPointSchema,
     ResolutionsSchema,
     WarmSchema,
 )
+from service.weight_cache import WeightCache
 
 _TYPICAL = ImageHeader("JPEG", 500, 375, 1)
 _TYPICAL_BYTES = 50_000
@@ -63,7 +66,31 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
         macs=cost.macs,
         weight_bytes=cost.weight_bytes,
         cached=point in deployment.cache,
+        cold_ms=0.0 if point in deployment.cache else round(model.build_ms(point.precision), 3),
         frontier=listing in deployment.frontier,
+    )
+
+
+def describe_cache(cache: WeightCache, now_ms: float) -> CacheSchema:
+    """The weight cache as it stands now."""
+    return CacheSchema(
+        bytes=cache.bytes,
+        capacity_bytes=cache.capacity_bytes,
+        hits=cache.facts.hits,
+        misses=cache.facts.misses,
+        evictions=cache.facts.evictions,
+        networks=[
+            CachedNetworkSchema(
+                resolution=entry.point.resolution,
+                mode=entry.point.mode,
+                precision=entry.point.precision,
+                weight_bytes=entry.weight_bytes,
+                hits=entry.hits,
+                age_s=round((now_ms - entry.made_ms) / 1000, 1),
+                generation_ms=None if entry.build_ms is None else round(entry.build_ms, 3),
+            )
+            for entry in cache.entries()
+        ],
     )
 
 
@@ -94,12 +121,18 @@ def resolutions_router(service: Service) -> APIRouter:
             device=deployment.engine.device,
             quantile=service.settings.quantile,
             max_batch=service.settings.max_batch,
+            crop_ratio=deployment.preprocessing.crop_ratio,
             drift=round(deployment.model.drift(service.clock()), 3),
-            operating_points=[describe(service, deployment, x) for x in deployment.catalogue.listings],
+            cache=describe_cache(deployment.cache, service.clock()),
+            operating_points=[
+                describe(service, deployment, x) for x in deployment.catalogue.listings
+            ],
         )
 
     @router.post("/{resolution}/warm", status_code=202)
-    async def warm(resolution: Resolution, mode: Annotated[Mode | None, Query()] = None) -> WarmSchema:
+    async def warm(
+        resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
+    ) -> WarmSchema:
         """Make a resolution ready in the background."""
         deployment = deployed()
         point = point_for(deployment, resolution, mode)
@@ -110,7 +143,9 @@ def resolutions_router(service: Service) -> APIRouter:
         return _warm(point, state)
 
     @router.delete("/{resolution}")
-    async def evict(resolution: Resolution, mode: Annotated[Mode | None, Query()] = None) -> WarmSchema:
+    async def evict(
+        resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
+    ) -> WarmSchema:
         """Drop a resolution's weights from the cache; they are generated again when needed."""
         deployment = deployed()
         found = [

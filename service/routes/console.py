@@ -1,0 +1,63 @@
+"""`GET /`: the live console, and the files it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Response
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+
+WEB = Path(__file__).parents[1] / "web"
+
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        # blob: is the picture the visitor chose; it never leaves the page except to /classify.
+        "img-src 'self' blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        # Nothing may turn text into markup or code, so a class name or a file name cannot either.
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    # Revalidate: a page of one version with modules of another is worse than a round trip.
+    "cache-control": "no-cache",
+}
+
+
+class Assets(StaticFiles):
+    """Static files under the same headers as the page."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """The file, or 304."""
+        response = super().file_response(*args, **kwargs)
+        _secure(response.headers)
+        return response
+
+
+def _secure(headers: MutableMapping[str, str]) -> None:
+    for name, value in HEADERS.items():
+        headers[name] = value
+
+
+def add_console(api: FastAPI) -> None:
+    """The page at `/`; its modules, style and pictures below `/assets`."""
+    api.mount("/assets", Assets(directory=WEB / "assets"), name="assets")
+
+    @api.get("/", include_in_schema=False)
+    async def console() -> FileResponse:
+        return FileResponse(WEB / "index.html", media_type="text/html", headers=dict(HEADERS))

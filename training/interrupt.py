@@ -13,9 +13,6 @@ class StopRequest:
     def __init__(self) -> None:
         self.requested = False
 
-    def __bool__(self) -> bool:
-        return self.requested
-
 
 @contextlib.contextmanager
 def stop_on_signal() -> Iterator[StopRequest]:

@@ -105,7 +105,7 @@ def train_all(
                 running.remove(job)
                 if job.process.returncode:
                     failed.append(job.variant)
-                log.info("%s: %s.", job.variant.title, "failed" if job in failed else "done")
+                log.info("%s: %s.", job.variant.title, "failed" if job.process.returncode else "done")
             if time.monotonic() - shown >= every:
                 shown = time.monotonic()
                 log.info("; ".join(_standing(folder, job.variant) for job in running))

@@ -84,7 +84,7 @@ class Trainer:
         self._normalise = normalise
         self._validate = validate
         self._bar = bar or ProgressBar(None)
-        self._stop = stop or StopRequest()
+        self._stop = StopRequest() if stop is None else stop
         self._clock = clock
         self._scaler = torch.amp.GradScaler(
             group.device.type, enabled=recipe.precision == "float16"
@@ -246,7 +246,7 @@ class Trainer:
             labels = raw.labels.to(self.group.device) if self.loader.labelled else None
             images = {side: self._normalise(pixels) for side, pixels in raw.pixels.items()}
             self._meter.add(self.objective.run(Batch(images, labels), passes), len(raw.indices))
-        stop = self.gradients.average(self.group, stop=bool(self._stop))
+        stop = self.gradients.average(self.group, stop=self._stop.requested)
         self._scaler.unscale_(self.optimizer)
         if self.recipe.clip_norm:
             self.gradients.clip(self.recipe.clip_norm)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -15,8 +14,9 @@ from san_core.errors import NotAnImageError
 from san_core.mode import Mode
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
 from service.answer import Answer
-from service.errors import BodyTooLargeError, ClientGoneError, ParameterError, SlowClientError
+from service.errors import ParameterError
 from service.first_byte import FIRST_BYTE
+from service.incoming import Incoming
 from service.multipart import image_bytes
 from service.pipeline import Pipeline
 from service.schemas import ClassifySchema, ProblemSchema
@@ -27,88 +27,33 @@ _JSON = (b"content-type", b"application/json")
 
 
 class HttpExchange:
-    """One POST as the pipeline sees it; watches for the client going away."""
+    """One POST as the pipeline sees it."""
 
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, *, max_bytes: int, timeout_s: float
-    ) -> None:
+    def __init__(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         self.request_id: str = scope[REQUEST_ID]
         self.started_ms: float = scope[FIRST_BYTE]
         self.terms = _terms(scope)
-        self.expected_bytes = _content_length(scope, max_bytes)
-        self.gone = False
+        self.expected_bytes = incoming.expected_bytes
         self._content_type = header(scope, b"content-type")
-        self._receive = receive
+        self._incoming = incoming
         self._send = send
-        self._max_bytes = max_bytes
-        self._timeout_s = timeout_s
-        self._task = asyncio.current_task()
-        self._watcher: asyncio.Task[None] | None = None
 
     async def receive(self) -> bytes:
-        """Read the body within the limits and find the image in it."""
-        try:
-            # Almost always everything is there at the first call, and a timer is not worth it.
-            message = await self._first_message()
-            body: bytes = message.get("body", b"")
-            if message.get("more_body", False):
-                async with asyncio.timeout(self._timeout_s):
-                    body = await self._rest(body)
-        except TimeoutError:
-            raise SlowClientError(
-                f"The body did not arrive within {self._timeout_s:g} s."
-            ) from None
+        """Read the body and find the image in it."""
+        body = await self._incoming.read()
         image = image_bytes(body, self._content_type)
         if not image:
             raise NotAnImageError("The body is empty; send the image's bytes.")
-        self._watcher = asyncio.create_task(self._watch())
+        self._incoming.watch()
         return image
-
-    async def _first_message(self) -> Any:
-        async with asyncio.timeout(self._timeout_s):
-            message = await self._receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError("The client left before its image was complete.")
-        self._check(len(message.get("body", b"")))
-        return message
-
-    async def _rest(self, body: bytes) -> bytes:
-        chunks, size, more = [body], len(body), True
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError("The client left before its image was complete.")
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            self._check(size)
-            chunks.append(chunk)
-            more = message.get("more_body", False)
-        return b"".join(chunks)
-
-    def _check(self, size: int) -> None:
-        if size > self._max_bytes:
-            raise BodyTooLargeError(f"The body may have at most {self._max_bytes} bytes.")
-
-    async def _watch(self) -> None:
-        """After the body the next message can only be the client's leaving."""
-        message = await self._receive()
-        if message["type"] == "http.disconnect" and self._task is not None:
-            self.gone = True
-            self._task.cancel()
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer."""
-        self.close()  # from here on a disconnect is the server's to notice
+        self._incoming.close()  # from here on a disconnect is the server's to notice
         body = answer.body()
         headers = [_JSON, (b"content-length", str(len(body)).encode()), *answer.headers()]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
-
-    def close(self) -> None:
-        """Stop watching."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            self._watcher = None
 
 
 def _terms(scope: Scope) -> Terms:
@@ -123,17 +68,6 @@ def _terms(scope: Scope) -> Terms:
     return parse_terms(pairs, None if budget is None else budget.decode("latin-1"))
 
 
-def _content_length(scope: Scope, max_bytes: int) -> int:
-    """What the client announces, refused at once if too much; chunked bodies count as full."""
-    value = header(scope, b"content-length")
-    if value is None:
-        return max_bytes
-    size = int(value) if value.isdigit() else 0
-    if size > max_bytes:
-        raise BodyTooLargeError(f"The body has {size} bytes; at most {max_bytes} are taken.")
-    return size
-
-
 class ClassifyEndpoint:
     """The ASGI application behind the route."""
 
@@ -144,19 +78,9 @@ class ClassifyEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        exchange = HttpExchange(
-            scope, receive, send, max_bytes=self._max_bytes, timeout_s=self._timeout_s
-        )
-        try:
-            await self._pipeline.classify(exchange)
-        except asyncio.CancelledError:
-            if not exchange.gone:
-                raise
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
-        finally:
-            exchange.close()
+        incoming = Incoming(scope, receive, max_bytes=self._max_bytes, timeout_s=self._timeout_s)
+        exchange = HttpExchange(scope, incoming, send)
+        await incoming.serve(self._pipeline.classify(exchange))
 
 
 def raw_route(app: ASGIApp) -> type[APIRoute]:

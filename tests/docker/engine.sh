@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Start and stop a Docker engine of our own, beside any other, with everything it owns below one
+# directory. Needs root.
+#
+#   engine.sh start STATE_DIRECTORY     the engine listens on STATE_DIRECTORY/docker.sock
+#   engine.sh stop  STATE_DIRECTORY     images stay for the next start; links and rules are removed
+set -euo pipefail
+state=$(mkdir -p "$2" && cd "$2" && pwd)
+pidfile=$state/docker.pid
+rules=$state/iptables.before
+
+running() { [[ -f $pidfile ]] && kill -0 "$(<"$pidfile")" 2>/dev/null; }
+
+start() {
+	running && return
+	rm -f "$pidfile"
+	iptables-save >"$rules"
+	ip link show docker0 >/dev/null 2>&1 || touch "$state/docker0.is-ours"
+	dockerd --data-root "$state/data" --exec-root "$state/exec" --pidfile "$pidfile" \
+		-H "unix://$state/docker.sock" >"$state/dockerd.log" 2>&1 </dev/null &
+	for _ in $(seq 100); do
+		DOCKER_HOST=unix://$state/docker.sock docker info >/dev/null 2>&1 && return
+		sleep 0.2
+	done
+	tail -20 "$state/dockerd.log" >&2
+	return 1
+}
+
+stop() {
+	running || return 0
+	pid=$(<"$pidfile")
+	kill "$pid"
+	for _ in $(seq 150); do
+		kill -0 "$pid" 2>/dev/null || break
+		sleep 0.2
+	done
+	if [[ -f $state/docker0.is-ours ]]; then
+		ip link delete docker0 2>/dev/null || true
+		rm "$state/docker0.is-ours"
+	fi
+	iptables-restore <"$rules"
+}
+
+"$1"

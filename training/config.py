@@ -78,6 +78,7 @@ class Recipe(BaseModel):
     feature_weight: float = Field(
         0.0, ge=0.0, description="weight of matching the head's input, squared"
     )
+    temper: bool = Field(True, description="set each resolution's confidence before training")
     mixup: Share = Field(0.0, description="share of images that are blended with another")
     cutmix: Share = Field(0.0, description="share of images with a piece of another")
     always: tuple[int, ...] = Field(

@@ -8,6 +8,7 @@ what it was.
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,9 @@ from torch.func import functional_call
 
 from san_core.bundle import load as load_bundle
 from san_core.folding import FoldedArchitecture
-from san_core.meta_learner import LinearMetaLearner
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
-from san_core.scale_encoding import encode
 from training.config import Recipe
 from training.data.folder import ImageFolder, index_labelled, index_unlabelled, validation_root
 from training.data.loader import Normaliser, TrainingLoader, centre_batches
@@ -32,24 +31,17 @@ from training.data.mixing import MixedSamples, ResolutionDraw, SteppedOrder
 from training.depthwise import use_fast_depthwise
 from training.distributed import Group
 from training.errors import DataError, RecipeError
+from training.native import native_resolution
 from training.objective import Batch, Objective, Parts, Passes
 from training.run import Task, recipe_fields, trainable
+from training.temper import temper
 
+_TEMPERED_ON = 64
+"""Images on which the confidence of each resolution is set before training."""
 _GRID = 16
 """Resolutions between the trained ones are multiples of this."""
 
-
-def native_resolution(network: ScaleAdaptiveNetwork) -> int:
-    """Return the resolution a network was lifted at: the one its meta learner's origin encodes."""
-    learner = network.meta_learner
-    if isinstance(learner, LinearMetaLearner):
-        for resolution in network.resolutions:
-            if abs(encode(resolution) - learner.origin) < 1e-6:
-                return resolution
-    raise RecipeError(
-        "This bundle was not lifted from a pretrained network, so no resolution is native and can "
-        "teach the others. Make one with 'san lift', or train with labels (--data)."
-    )
+log = logging.getLogger(__name__)
 
 
 def between(resolutions: Iterable[int]) -> tuple[int, ...]:
@@ -249,6 +241,10 @@ def prepare(
     network = trainable(start.network)
     draw = resolution_draw(network, recipe)
     training, held = split(index_unlabelled(images).limited(recipe.limit_images), recipe.hold_out)
+    if recipe.temper:
+        few = training.limited(_TEMPERED_ON)
+        for resolution, factor in temper(network, few, manifest.preprocessing).items():
+            log.info("At %d the features are scaled by %.2f to begin with.", resolution, factor)
     validation: ImageFolder | None = None
     if data is not None:
         validation = index_labelled(validation_root(data))

@@ -17,7 +17,7 @@ function fill(node, attributes, children) {
       for (const [key, content] of Object.entries(value)) node.style.setProperty(key, content);
     } else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 

@@ -1,0 +1,67 @@
+// The plan of a load run, bounded, and the sums it is drawn from. No page and no clock in here.
+
+export const LIMITS = { rate: [1, 200], seconds: [1, 30] };
+export const SLICE_MS = 500;
+
+const within = (value, [low, high], otherwise) =>
+  Number.isFinite(value) ? Math.min(high, Math.max(low, Math.round(value))) : otherwise;
+
+/** What will be sent, whatever was typed. */
+export function boundedPlan({ rate, seconds, budgets }) {
+  const plan = {
+    rate: within(rate, LIMITS.rate, 20),
+    seconds: within(seconds, LIMITS.seconds, 5),
+    budgets: budgets.length > 0 ? budgets : [50],
+  };
+  return { ...plan, requests: plan.rate * plan.seconds };
+}
+
+export class LoadStats {
+  constructor(plan) {
+    this.plan = plan;
+    this.sent = 0;
+    this.held = 0;
+    this.answered = 0;
+    this.met = 0;
+    this.refused = 0;
+    this.failed = 0;
+    this.accuracy = 0;
+    this.spent = [];
+    this.mix = new Map();
+    this.slices = Array.from({ length: Math.ceil((plan.seconds * 1000) / SLICE_MS) }, () => ({
+      spent: [],
+      mix: new Map(),
+      refused: 0,
+    }));
+  }
+
+  slice(sentAt) {
+    return this.slices[Math.min(this.slices.length - 1, Math.floor(sentAt / SLICE_MS))];
+  }
+
+  answer(sentAt, answer) {
+    this.answered += 1;
+    this.met += answer.budget.met ? 1 : 0;
+    this.accuracy += answer.expected_accuracy ?? 0;
+    this.spent.push(answer.budget.spent_ms);
+    const slice = this.slice(sentAt);
+    slice.spent.push(answer.budget.spent_ms);
+    for (const mix of [this.mix, slice.mix]) {
+      mix.set(answer.resolution, (mix.get(answer.resolution) ?? 0) + 1);
+    }
+  }
+
+  error(sentAt, status) {
+    if (status === 429 || status === 503 || status === 422) {
+      this.refused += 1;
+      this.slice(sentAt).refused += 1;
+    } else this.failed += 1;
+  }
+}
+
+/** The q-quantile of some numbers, by rank. */
+export function quantile(values, q) {
+  if (values.length === 0) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.ceil(q * sorted.length) - 1 < 0 ? 0 : Math.ceil(q * sorted.length) - 1)];
+}

@@ -30,6 +30,7 @@ from service.routes.console import add_console
 from service.routes.feedback import feedback_router
 from service.routes.health import health_router
 from service.routes.metrics import metrics_router
+from service.routes.open_inference import open_inference_router
 from service.routes.resolutions import resolutions_router
 from service.security import Doors
 from service.settings import Settings
@@ -138,6 +139,7 @@ def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
     api.include_router(feedback_router(service))
     api.include_router(health_router(service))
     api.include_router(metrics_router(Exporter(service)))
+    api.include_router(open_inference_router(service))
     add_console(api)
     return api
 

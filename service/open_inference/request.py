@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,12 +76,15 @@ def parse_request(
         raise TensorError("id must be a string.")
     parameters = _parameters(message, "the request")
     images, pixels = _input(_only_input(message), raw)
+    outputs = _outputs(message.get("outputs"), _flag(parameters, "binary_data_output"))
+    terms = _terms(parameters, budget_header, pixels)
     return InferRequest(
         id=name,
         images=images,
         pixels=pixels,
-        terms=_terms(parameters, budget_header, pixels),
-        outputs=_outputs(message.get("outputs"), _flag(parameters, "binary_data_output")),
+        # As many classes as the longest list asks for, and no fewer than feedback remembers.
+        terms=replace(terms, top_k=max(terms.top_k, *(o.classification for o in outputs))),
+        outputs=outputs,
     )
 
 

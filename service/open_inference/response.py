@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.answer import top_k
+from service.answer import Prediction
 from service.open_inference import tensors
 from service.open_inference.request import LOGITS, RESOLUTION, WantedOutput
 
@@ -24,12 +24,13 @@ class Row:
     logits: NDArray[np.float32]
     scores: NDArray[np.float32]
     resolution: int
+    best: Sequence[Prediction]
+    """The best classes, best first; at least as many as the longest classification asks for."""
 
 
 def encode_response(
     outputs: Sequence[WantedOutput],
     rows: Sequence[Row],
-    classes: tuple[str, ...],
     *,
     model: str,
     version: str,
@@ -38,7 +39,7 @@ def encode_response(
 ) -> tuple[bytes, int | None]:
     """The body, and how much of it is JSON; None if all of it is."""
     raw: list[bytes] = []
-    described = [_output(wanted, rows, classes, raw) for wanted in outputs]
+    described = [_output(wanted, rows, raw) for wanted in outputs]
     text = orjson.dumps(
         {
             "model_name": model,
@@ -54,12 +55,10 @@ def encode_response(
     return b"".join([text, *raw]), len(text)
 
 
-def _output(
-    wanted: WantedOutput, rows: Sequence[Row], classes: tuple[str, ...], raw: list[bytes]
-) -> dict[str, Any]:
+def _output(wanted: WantedOutput, rows: Sequence[Row], raw: list[bytes]) -> dict[str, Any]:
     """One output's description; its raw bytes, if any, go to the end of `raw`."""
     if wanted.classification:
-        return _classification(wanted, rows, classes, raw)
+        return _classification(wanted, rows, raw)
     array: NDArray[Any]
     if wanted.name == RESOLUTION:
         array = np.array([row.resolution for row in rows], dtype=np.int32)
@@ -73,16 +72,13 @@ def _output(
     return output | {"data": array.reshape(-1)}
 
 
-def _classification(
-    wanted: WantedOutput, rows: Sequence[Row], classes: tuple[str, ...], raw: list[bytes]
-) -> dict[str, Any]:
+def _classification(wanted: WantedOutput, rows: Sequence[Row], raw: list[bytes]) -> dict[str, Any]:
     """The best classes as `value:index:label`."""
-    count = min(wanted.classification, len(classes))
+    count = min(wanted.classification, len(rows[0].scores))
     elements = []
     for row in rows:
         values = row.logits if wanted.name == LOGITS else row.scores
-        best = top_k(values, classes, count)
-        elements += [f"{p.score:.6f}:{p.index}:{p.label}" for p in best]
+        elements += [f"{values[p.index]:.6f}:{p.index}:{p.label}" for p in row.best[:count]]
     output = {"name": wanted.name, "datatype": "BYTES", "shape": [len(rows), count]}
     if wanted.binary:
         raw.append(tensors.to_binary([element.encode() for element in elements]))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -83,13 +83,26 @@ class ClassifyEndpoint:
         await incoming.serve(self._pipeline.classify(exchange))
 
 
+class _Raw(Response):
+    """Hands the connection to an ASGI application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve."""
+        await self._app(scope, receive, send)
+
+
 def raw_route(app: ASGIApp) -> type[APIRoute]:
     """A route class that documents its endpoint's signature but serves with `app`."""
 
     class RawRoute(APIRoute):
-        def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-            super().__init__(path, endpoint, **options)
-            self.app = app
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            async def handle(_: Request) -> Response:
+                return _Raw(app)
+
+            return handle
 
     return RawRoute
 

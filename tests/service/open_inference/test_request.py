@@ -91,6 +91,12 @@ def test_named_outputs_may_differ_from_the_default_form():
     assert request.outputs == (WantedOutput("scores", False, 3), WantedOutput("logits", True))
 
 
+@pytest.mark.parametrize(("asked", "looked_for"), [(0, 5), (3, 5), (40, 40)])
+def test_enough_classes_are_looked_for(asked, looked_for):
+    outputs = [{"name": "scores", "parameters": {"classification": asked}}, {"name": "logits"}]
+    assert parse_request(*image_message(outputs=outputs)).terms.top_k == looked_for
+
+
 @pytest.mark.parametrize(
     ("parameters", "header", "expected"),
     [

@@ -6,19 +6,24 @@ import struct
 import numpy as np
 import pytest
 
+from service.answer import top_k
 from service.open_inference.request import WantedOutput
 from service.open_inference.response import Row, encode_response
 
 CLASSES = ("cat", "dog", "Zürich: lake")
-ROWS = [
-    Row(np.array([1, 3, 2], np.float32), np.array([0.1, 0.6, 0.3], np.float32), 64),
-    Row(np.array([-1, 0, 5], np.float32), np.array([0, 0.25, 0.75], np.float32), 48),
-]
+
+
+def row(logits, scores, resolution):
+    found = np.array(scores, np.float32)
+    return Row(np.array(logits, np.float32), found, resolution, top_k(found, CLASSES, 5))
+
+
+ROWS = [row([1, 3, 2], [0.1, 0.6, 0.3], 64), row([-1, 0, 5], [0, 0.25, 0.75], 48)]
 
 
 def encode(*outputs: WantedOutput):
     body, length = encode_response(
-        outputs, ROWS, CLASSES, model="m", version="1", id="abc", parameters={"budget_met": True}
+        outputs, ROWS, model="m", version="1", id="abc", parameters={"budget_met": True}
     )
     return json.loads(body[:length]), body[length:] if length is not None else b""
 

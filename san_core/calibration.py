@@ -4,7 +4,7 @@ The statistics are exact averages over all images given, not moving ones: sums a
 of every BN layer's input, while the network normalises by batch as in training.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -36,13 +36,13 @@ class _Moments:
 
 
 @torch.no_grad()
-def calibrate(
-    network: ScaleAdaptiveNetwork, resolution: int, batches: Iterable[Tensor]
+def exact_statistics(
+    network: ScaleAdaptiveNetwork, tensors: Mapping[str, Tensor], batches: Iterable[Tensor]
 ) -> dict[str, Tensor]:
-    """Compute the exact BN statistics of the `ideal` main network at `resolution`.
+    """Compute the exact BN statistics of any main network of the architecture.
 
-    `batches` are images [n, 3, T, T], preprocessed. The result goes to
-    `network.set_calibrated(resolution, …)`; the network itself is left as it was.
+    `tensors` are the main network's by their stock names and stay as they are; the result holds the
+    flat `running_mean` and `running_var` of all BN layers.
     """
     skeleton = network.skeleton
     moments = {slot.name: _Moments() for slot in network.norms}
@@ -50,7 +50,6 @@ def calibrate(
         skeleton.get_submodule(name).register_forward_pre_hook(moment)
         for name, moment in moments.items()
     ]
-    tensors = network.main_parameters(resolution, Mode.IDEAL)
     # Batch statistics are used and the running ones written in training mode: write into copies.
     scratch = {name: t.clone() for name, t in tensors.items() if ".running_" in name}
     scratch |= {name: t.clone() for name, t in tensors.items() if name.endswith("_tracked")}
@@ -73,3 +72,15 @@ def calibrate(
         "running_mean": torch.cat([mean for mean, _ in pairs]),
         "running_var": torch.cat([variance for _, variance in pairs]),
     }
+
+
+@torch.no_grad()
+def calibrate(
+    network: ScaleAdaptiveNetwork, resolution: int, batches: Iterable[Tensor]
+) -> dict[str, Tensor]:
+    """Compute the exact BN statistics of the `ideal` main network at `resolution`.
+
+    `batches` are images [n, 3, T, T], preprocessed. The result goes to
+    `network.set_calibrated(resolution, …)`; the network itself is left as it was.
+    """
+    return exact_statistics(network, network.main_parameters(resolution, Mode.IDEAL), batches)

@@ -9,6 +9,8 @@ from torch.func import functional_call
 
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
+from san_core.private_batch_norm import by_layer
+from san_core.resolution import nearest
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.accuracy import Score
 from training.data.folder import ImageFolder
@@ -53,7 +55,25 @@ class Uncalibrated:
         return state | {f"{k.name}.weight": kernels[f"{k.name}.weight"] for k in network.kernels}
 
 
-AnyProbe = Probe | Uncalibrated
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """Ideal inference after calibration of a row's statistics at the test resolution.
+
+    The middle panel of Table 2. For the nearest row it is what a calibrated bundle serves.
+    """
+
+    test: int
+    row: int
+    statistics: dict[str, Tensor]
+    """Flat `running_mean` and `running_var`."""
+
+    def state(self, network: ScaleAdaptiveNetwork) -> dict[str, Tensor]:
+        """Generate the main network."""
+        state = Uncalibrated(self.test, self.row).state(network)
+        return state | by_layer(self.statistics, network.norms)
+
+
+AnyProbe = Probe | Uncalibrated | Calibrated
 
 
 @dataclass
@@ -81,7 +101,7 @@ def measure(
     progress: Progress | None = None,
 ) -> Measurement:
     """Score all probes; the processes share the images, and each image counts once."""
-    wanted = sorted(set(probes), key=lambda p: (-p.test, -p.row, str(p)))
+    wanted = sorted(set(probes), key=lambda p: (-p.test, -p.row))
     resolutions = sorted({p.test for p in wanted}, reverse=True)
     images, device = len(folder), group.device
     first = torch.zeros(len(wanted), images, dtype=torch.uint8, device=device)
@@ -133,6 +153,9 @@ def table_probes(rows: Sequence[int], tests: Sequence[int]) -> list[AnyProbe]:
     return [Probe(test, row) for row in rows for test in tests]
 
 
-def mode_probes(tests: Sequence[int], modes: Sequence[Mode]) -> list[AnyProbe]:
-    """Return the probes that serve each test resolution in each mode."""
-    return [Probe(test, test, mode) for test in tests for mode in modes]
+def serving_probe(test: int, mode: Mode, trained: Sequence[int]) -> Probe:
+    """Return the probe of what is served at (test, mode), the same object for the same network."""
+    near = nearest(test, trained)
+    if mode is Mode.PROXY or test == near:
+        return Probe(test, near)
+    return Probe(test, test, mode)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from san_core import bundle
 from san_core.bundle import Accuracy, Manifest
@@ -48,6 +49,14 @@ def accuracy_entry(
         n=score.n,
         dataset=dataset,
     )
+
+
+def stored_type(path: Path) -> torch.dtype:
+    """Return the number type in which a bundle keeps its kernels, to be kept when rewritten."""
+    with safe_open(path, framework="pt") as file:
+        names = [name for name in file.keys() if ".meta_learner." in name]  # noqa: SIM118
+        half = bool(names) and file.get_slice(names[0]).get_dtype() == "F16"
+    return torch.float16 if half else torch.float32
 
 
 def export(

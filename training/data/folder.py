@@ -79,6 +79,31 @@ def index_labelled(root: Path, classes: tuple[str, ...] | None = None) -> ImageF
     return ImageFolder(root, classes, tuple(files), tuple(labels))
 
 
+def index_for_classes(root: Path, classes: tuple[str, ...]) -> ImageFolder:
+    """Index labelled images for a network whose classes are given, some of them perhaps unseen.
+
+    Folders are named as the classes, or by their numbers, or (as ImageNet's) are as many as the
+    classes and sort as they do.
+    """
+    found = index_labelled(root)
+    known = {name: number for number, name in enumerate(classes)}
+    names = found.classes
+    if all(name in known for name in names):
+        numbers = [known[name] for name in names]
+    elif all(name.isdecimal() and int(name) < len(classes) for name in names):
+        numbers = [int(name) for name in names]
+    elif len(names) == len(classes):
+        numbers = list(range(len(classes)))
+    else:
+        stranger = next(name for name in names if name not in known)
+        raise DataError(
+            f"{root} has {len(names)} classes such as {stranger!r} and the network knows "
+            f"{len(classes)} others. Name the folders as its classes or by their numbers."
+        )
+    labels = tuple(numbers[label] for label in found.labels)
+    return ImageFolder(root, classes, found.files, labels)
+
+
 def index_unlabelled(root: Path) -> ImageFolder:
     """Index every image below `root`, without labels."""
     if not root.is_dir():

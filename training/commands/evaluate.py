@@ -1,0 +1,146 @@
+"""`san evaluate`: the accuracy of every (resolution, mode), into the bundle and into files."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from san_core import bundle as bundles
+from san_core.bundle import Bundle, replace_accuracy
+from san_core.errors import BundleError
+from san_core.mode import Mode
+from san_core.resolution import check_resolution
+from training import evaluation_page
+from training.calibrate import calibrate_all, images_at
+from training.data.folder import ImageFolder, index_for_classes, index_unlabelled, validation_root
+from training.distributed import joined_group
+from training.errors import DataError, RecipeError
+from training.evaluation import Evaluation, Images, evaluate
+from training.export import accuracy_entry, stored_type
+from training.tables import with_interval
+
+HELP = "Measure the accuracy of a bundle at every resolution and mode, and note it in the bundle."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="DIR", help="val/CLASS/… or CLASS/…"
+    )
+    parser.add_argument("--resolutions", metavar="T,T", help="default: the trained ones")
+    parser.add_argument(
+        "--modes", default="proxy", metavar="M,M", help="of proxy, ideal, data_free"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", help="all tables of the paper: Markdown, JSON, PNG"
+    )
+    parser.add_argument(
+        "--calibrate",
+        type=int,
+        default=0,
+        metavar="N",
+        help="calibrate `ideal` on N images of DATA/train first, and keep that in the bundle",
+    )
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="use only N images")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=-1)
+    parser.add_argument("--max-unreadable", type=int, default=100)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument(
+        "--no-write", action="store_true", help="leave the bundle's manifest as it is"
+    )
+
+
+def _modes(text: str) -> list[Mode]:
+    try:
+        return [Mode(part.strip()) for part in text.split(",")]
+    except ValueError as error:
+        known = ", ".join(mode.value for mode in Mode)
+        raise RecipeError(f"{error}; the modes are {known}.") from error
+
+
+def _resolutions(text: str | None, bundle: Bundle) -> list[int]:
+    if text is None:
+        return list(bundle.network.resolutions)
+    try:
+        return [check_resolution(int(part)) for part in text.split(",")]
+    except ValueError as error:
+        raise RecipeError(f"--resolutions {text} is not a list of whole numbers.") from error
+
+
+def _calibration_images(
+    args: argparse.Namespace, bundle: Bundle, device: torch.device
+) -> Images | None:
+    if not args.calibrate:
+        return None
+    if not (args.data / "train").is_dir():
+        raise DataError(f"--calibrate takes images of {args.data}/train, which does not exist.")
+    folder = index_unlabelled(args.data / "train").limited(args.calibrate)
+    preprocessing = bundle.manifest.preprocessing
+    return lambda side: images_at(folder, side, preprocessing, device, workers=args.workers)
+
+
+def _keep(bundle: Bundle, found: Evaluation, folder: ImageFolder, path: Path) -> None:
+    dataset = f"{folder.root.parent.name}/{folder.root.name}"
+    measured = tuple(accuracy_entry(e.resolution, e.score, dataset, e.mode) for e in found.entries)
+    manifest = replace_accuracy(bundle.manifest, measured)
+    try:
+        bundles.save(
+            path, bundle.network.cpu(), manifest, dtype=stored_type(path), extras=bundle.extras
+        )
+    except BundleError as error:
+        print(f"The accuracies were not noted in the bundle: {error}", file=sys.stderr)
+
+
+def _show(done: int, of: int) -> None:
+    print(f"\r{done}/{of} images", end="", file=sys.stderr, flush=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, show, and write what was asked for."""
+    modes = _modes(args.modes)
+    with joined_group(args.device) as group:
+        bundle = bundles.load(args.bundle)
+        tests = _resolutions(args.resolutions, bundle)
+        folder = index_for_classes(validation_root(args.data), bundle.manifest.classes)
+        folder = folder.limited(args.limit)
+        bundle.network.to(group.device)
+        images = _calibration_images(args, bundle, group.device)
+        if images is not None and Mode.IDEAL in modes:
+            calibrate_all(bundle.network, tests, images)
+        found = evaluate(
+            bundle,
+            folder,
+            tests,
+            modes,
+            group,
+            full=args.report is not None,
+            images=images,
+            batch_size=args.batch_size,
+            workers=args.workers,
+            max_unreadable=args.max_unreadable,
+            progress=_show if group.is_main and sys.stderr.isatty() else None,
+        )
+        if not group.is_main:
+            return 0
+        for entry in found.entries:
+            note = "" if entry.mode is not Mode.IDEAL or entry.calibrated else "  (uncalibrated)"
+            if entry.resolution in bundle.network.resolutions:
+                note = "  (trained)"
+            score = entry.score
+            print(
+                f"{entry.resolution:>5} {entry.mode.value:<10} top-1 {with_interval(score)} %  "
+                f"top-5 {score.top5:.1%}  n {score.n}{note}"
+            )
+        if args.json:
+            args.json.write_text(json.dumps(found.to_json(), indent=1))
+        if args.report:
+            for path in evaluation_page.write(found, args.report):
+                print(f"Wrote {path}.")
+        if not args.no_write:
+            _keep(bundle, found, folder, args.bundle)
+    return 0

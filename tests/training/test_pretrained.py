@@ -1,8 +1,10 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torchvision
+from PIL import Image
 from safetensors.torch import save_file
 
 from san_core import bundle
@@ -150,6 +152,29 @@ def test_the_command_lifts_several_networks_and_reports_the_residual(
     residuals = bundle.read_manifest(out).provenance["lifted"]["residuals"]
     assert residuals.keys() == {"96", "64", "48"}
     assert all(r["kernels"] > 0.1 for r in residuals.values())
+
+
+def test_the_command_measures_before_and_after(
+    module: torch.nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    for label in range(6):
+        folder = tmp_path / "val" / f"{label:04}"
+        folder.mkdir(parents=True)
+        for index in range(2):
+            pixels = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{index}.png")
+    torch.save(module.state_dict(), tmp_path / "w.pth")
+    out = tmp_path / "lifted.safetensors"
+    run(
+        *("--arch", "resnet18", "--weights", str(tmp_path / "w.pth"), "--native", "64"),
+        *("--resolutions", "64,48", "--data", str(tmp_path), "-o", str(out)),
+    )
+    lines = capsys.readouterr().out.splitlines()
+    native = next(line.split() for line in lines if line.split()[:1] == ["64"])
+    assert native[1] == native[2]
+    assert [a.resolution for a in bundle.read_manifest(out).accuracy] == [64, 48]
+    assert all(a.n == 12 for a in bundle.read_manifest(out).accuracy)
 
 
 def test_two_weights_for_one_resolution_are_refused(tmp_path: Path) -> None:

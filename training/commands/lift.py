@@ -4,16 +4,23 @@ import argparse
 import datetime
 import shlex
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
 
 from san_core import bundle
-from san_core.bundle import Manifest
+from san_core.bundle import Manifest, replace_accuracy
 from san_core.preprocessing import Preprocessing
 from san_core.resolution import check_resolution, check_trained
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from training.accuracy import Score
+from training.data.folder import index_for_classes, validation_root
+from training.distributed import Group
 from training.errors import PretrainedError
-from training.lift import Lifted, lift
+from training.evaluate import Probe, measure
+from training.export import accuracy_entry
+from training.lift import Lifted, StateDict, lift
 from training.pretrained import PACKAGES, Pretrained, fit, imagenet_classes, read_pretrained
 
 HELP = "Lift a pretrained CNN into a bundle: any resolution from one set of weights."
@@ -53,6 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interpolation", choices=("bilinear", "bicubic"))
     parser.add_argument("--crop-ratio", type=float, help="centre crop's share of the shorter side")
     parser.add_argument("--half", action="store_true", help="store kernels in half precision")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="labelled images to measure before and after on"
+    )
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="use only N of them")
 
 
 def _sources(texts: list[str], native: int | None) -> tuple[dict[int, str], int]:
@@ -110,6 +121,41 @@ def difference(lifted: Lifted, original: torch.nn.Module) -> float:
     return float((made - expected).abs().max() / expected.abs().max().clamp(min=1.0))
 
 
+def _accuracies(
+    args: argparse.Namespace,
+    lifted: Lifted,
+    states: Mapping[int, StateDict],
+    manifest: Manifest,
+) -> Manifest:
+    """Measure each given network at its resolution, then the lifted one at every trained one."""
+    folder = index_for_classes(validation_root(args.data), manifest.classes).limited(args.limit)
+    group = Group(0, 1, torch.device("cpu"))
+    config = lifted.network.config
+
+    def top1(network: ScaleAdaptiveNetwork, sides: Iterable[int]) -> dict[int, Score]:
+        probes = [Probe(side, side) for side in sides]
+        found = measure(network, probes, folder, manifest.preprocessing, group)
+        return {probe.test: score for probe, score in found.scores.items()}
+
+    before: dict[int, Score] = {}
+    for side, state in states.items():
+        alone = lift(
+            config.architecture,
+            {side: state},
+            native=side,
+            resolutions=(side,),
+            num_classes=config.num_classes,
+        )
+        before |= top1(alone.network, (side,))
+    after = top1(lifted.network, config.resolutions)
+    print("resolution   top-1 before   top-1 after")
+    for side, score in after.items():
+        known = f"{before[side].top1:.1%}" if side in before else "-"
+        print(f"{side:>10} {known:>14} {score.top1:>13.1%}")
+    measured = tuple(accuracy_entry(side, score, folder.root.name) for side, score in after.items())
+    return replace_accuracy(manifest, measured)
+
+
 def _report(lifted: Lifted, apart: float, out: Path) -> None:
     if len(lifted.residuals) > 1:
         print("resolution   kernels off by   head off by")
@@ -164,6 +210,8 @@ def run(args: argparse.Namespace) -> int:
         preprocessing=_preprocessing(args, known.preprocessing),
         provenance=provenance,
     )
+    if args.data is not None:
+        manifest = _accuracies(args, lifted, states, manifest)
     dtype = torch.float16 if args.half else torch.float32
     args.output.parent.mkdir(parents=True, exist_ok=True)
     bundle.save(args.output, lifted.network, manifest, dtype=dtype)

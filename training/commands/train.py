@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images", type=Path, metavar="DIR", help="distil --from on images without labels"
     )
+    parser.add_argument(
+        "--labels", choices=("none",), default="none", help="what is known about --images"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="RUN", help="run folder")
     parser.add_argument("--resume", action="store_true", help="continue the run in --output")
     parser.add_argument("--export", type=Path, metavar="BUNDLE", help="write a bundle at the end")

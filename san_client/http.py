@@ -1,0 +1,46 @@
+"""Between the conversation and httpx."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx
+
+from san_client.conversation import Reply, Send
+from san_client.errors import ConnectionFailedError, DeadlineError
+
+
+def monotonic_ms() -> float:
+    """The clock of a real client."""
+    return time.monotonic() * 1000
+
+
+def request_of(step: Send) -> dict[str, Any]:
+    """The arguments of httpx's `request`."""
+    headers = {} if step.content_type is None else {"Content-Type": step.content_type}
+    return {
+        "method": step.method,
+        "url": step.path,
+        "params": dict(step.params),
+        "content": step.content,
+        "headers": headers,
+        "timeout": step.timeout_s,
+    }
+
+
+def read_response(response: httpx.Response) -> Reply:
+    """What came back."""
+    return Reply(response.status_code, response.content, response.headers.get("retry-after"))
+
+
+def trouble(error: httpx.HTTPError, step: Send) -> ConnectionFailedError | DeadlineError:
+    """An error of the transport as one of ours."""
+    if isinstance(error, httpx.TimeoutException):
+        return too_late(step)
+    return ConnectionFailedError(f"No answer came: {error}.")
+
+
+def too_late(step: Send) -> DeadlineError:
+    """The time for this attempt ran out."""
+    return DeadlineError(f"No answer came within {step.timeout_s * 1000:.1f} ms.")

@@ -6,6 +6,9 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+_GRACE = 30
+"""Seconds that a loader process lives on after SIGTERM."""
+
 
 class StopRequest:
     """Whether somebody asked the run to stop."""
@@ -35,11 +38,12 @@ def stop_on_signal() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def leave_signals_to_parent(_worker: int) -> None:
+def leave_signals_to_parent(_worker: int, grace: int = _GRACE) -> None:
     """In a loader process: signals to the whole group are the parent's business.
 
-    It still needs batches for the step it is in, and ends its loaders itself; they also end when
-    it is gone.
+    It still needs batches for the step it is in, and ends its loaders itself. That it does with
+    SIGTERM too, so a loader may outlive one by seconds but must not ignore it for good: the parent
+    would wait for it for ever.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: signal.alarm(grace))

@@ -107,7 +107,10 @@ def _measured(manifest: Manifest, precisions: Sequence[str]) -> list[Listing]:
         known = chosen.get(accuracy.point)
         if accuracy.precision in precisions and (known is None or accuracy.n > known.n):
             chosen[accuracy.point] = accuracy
-    return [Listing(point, a.top1, a.top1, a) for point, a in sorted(chosen.items())]
+    # Where modes are equal, as on every trained resolution, the simplest goes first.
+    simplest = tuple(Mode)
+    ordered = sorted(chosen, key=lambda p: (p.resolution, simplest.index(p.mode), p.precision))
+    return [Listing(p, chosen[p].top1, chosen[p].top1, chosen[p]) for p in ordered]
 
 
 def _unmeasured(manifest: Manifest) -> list[Listing]:

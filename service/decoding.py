@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from san_core.errors import ImageTooLargeError
 from san_core.preprocessing import MAX_PIXELS, ImageHeader, Preprocessing, decode, inspect
+from service import jpeg
 from service.clock import Clock
 from service.errors import ExpiredError
 from service.image_header import quick_header
@@ -75,7 +76,10 @@ class Decoder:
 def to_input(
     data: bytes, preprocessing: Preprocessing, resolution: int, max_pixels: int = MAX_PIXELS
 ) -> NDArray[np.float32]:
-    """Decode, resize, crop and normalise: [T, T, 3]."""
+    """Decode, resize, crop and normalise: [T, T, 3]; the short way if it is a plain JPEG."""
+    pixels = jpeg.to_pixels(data, preprocessing, resolution, max_pixels=max_pixels)
+    if pixels is not None:
+        return preprocessing.normalise(pixels)
     at_least = preprocessing.shorter_side(resolution)
     image = decode(data, max_pixels=max_pixels, at_least=at_least)
     return preprocessing.normalise(preprocessing.to_pixels(image, resolution))

@@ -205,6 +205,13 @@ def _precisions(settings: Settings, engine: Engine) -> tuple[str, ...]:
     return tuple(p for p in engine.precisions if p == settings.precision) or engine.precisions[:1]
 
 
+def _own_memory(bundle: Bundle) -> None:
+    """Let go of the file: overwriting a mapped file in place kills whoever reads it."""
+    for tensor in (*bundle.network.parameters(), *bundle.network.buffers()):
+        tensor.data = tensor.data.clone()
+    bundle.extras = {name: tensor.clone() for name, tensor in bundle.extras.items()}
+
+
 async def deploy(
     machinery: Machinery, path: Path | None, choose_engine: EngineChoice
 ) -> Deployment:
@@ -216,6 +223,7 @@ async def deploy(
 
     def prepare() -> tuple[Bundle, Engines, str]:
         bundle = load(path)
+        _own_memory(bundle)
         return bundle, choose_engine(bundle), fingerprint(path)
 
     bundle, engines, sha256 = await machinery.builders.submit(prepare)

@@ -129,7 +129,7 @@ class OperatingPointSchema(BaseModel):
     macs: int
     weight_bytes: int
     cached: bool
-    cold_ms: float = Field(description="what generating its weights would add; 0 if they are cached")
+    cold_ms: float = Field(description="what generating its weights would add; 0 if cached")
     frontier: bool
 
 

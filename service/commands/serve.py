@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "positional_bundle", nargs="?", type=Path, metavar="BUNDLE", help="the same as --bundle"
     )
+    parser.allow_abbrev = False  # --api-keys must not pass for --api-keys-file
     group: Any = parser
     for name, field in Settings.model_fields.items():
         if name in _GROUPS:

@@ -40,6 +40,7 @@ def configure(level: str, log_format: str) -> None:
         handler.setFormatter(JsonFormatter())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.captureWarnings(True)  # Pillow has something to say about many a broken file
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from san_core.preprocessing import ImageHeader
-from service.latency_model import Curve, DecodeCost, DecodeWork, LatencyModel, Measurements, decode_work
+from service.latency_model import (
+    Curve,
+    DecodeCost,
+    DecodeWork,
+    LatencyModel,
+    Measurements,
+    decode_work,
+)
 
 SMALL, LARGE = (64, "float"), (128, "float")
 
@@ -120,13 +127,25 @@ def test_measurements_survive_json():
     assert Measurements.from_json(known.to_json()) == known
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.sampled_from(["forward", "decode", "decode_ratios", "build_ms", "standin_ms"]), x)))
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda x: (
+            st.lists(x)
+            | st.dictionaries(
+                st.sampled_from(["forward", "decode", "decode_ratios", "build_ms", "standin_ms"]), x
+            )
+        ),
+    )
+)
 def test_foreign_json_is_an_error_we_expect(data):
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
         Measurements.from_json(data)
 
 
-@given(st.lists(st.tuples(st.integers(1, 16), st.floats(0.1, 100)), max_size=200), st.integers(1, 15))
+@given(
+    st.lists(st.tuples(st.integers(1, 16), st.floats(0.1, 100)), max_size=200), st.integers(1, 15)
+)
 def test_a_larger_batch_is_never_predicted_faster(observed, n):
     model = LatencyModel(measured())
     for now, (batch, ms) in enumerate(observed):

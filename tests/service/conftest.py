@@ -1,0 +1,135 @@
+"""A tiny bundle, and a real server on a real socket."""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from san_core.bundle import Accuracy, Manifest, save
+from san_core.mode import Mode
+from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from service.app import make_app, make_service
+from service.lifecycle import Service
+from service.server import Server, server_config
+from service.settings import Settings
+
+TRAINED = (96, 64, 32)
+CLASSES = tuple(f"class {i}" for i in range(8))
+
+
+def write_bundle(path: Path, *, name: str = "tiny", version: str = "1", seed: int = 0) -> Path:
+    """A bundle whose accuracy is made up and whose weights are random."""
+    torch.manual_seed(seed)
+    config = NetworkConfig("mobilenet_v2", TRAINED, num_classes=len(CLASSES))
+    network = ScaleAdaptiveNetwork(config).eval()
+    accuracy = tuple(
+        Accuracy(resolution=r, mode=m, top1=r / 200, top5=r / 150, n=100, dataset="made up")
+        for r in (32, 48, 64, 96)
+        for m in (Mode.PROXY, Mode.DATA_FREE)
+    )
+    manifest = Manifest(
+        name=name, version=version, network=config, classes=CLASSES, accuracy=accuracy
+    )
+    save(path, network, manifest)
+    return path
+
+
+def picture(width: int = 120, height: int = 90, image_format: str = "JPEG", seed: int = 0) -> bytes:
+    """A picture with something in it."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    out = io.BytesIO()
+    image = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+    image.save(out, image_format)
+    return out.getvalue()
+
+
+@dataclass
+class Running:
+    """A server that listens."""
+
+    url: str
+    service: Service
+    server: Server
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def client(self, **options: object) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=30, **options)
+
+
+@contextmanager
+def serving(settings: Settings, *, ready: bool = True) -> Iterator[Running]:
+    """Run a server in a thread until the block ends."""
+    service = make_service(settings)
+    server = Server(server_config(make_app(settings, service), settings), service)
+    listener = socket.create_server((settings.host, 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not (server.started and (service.is_ready or not ready)):
+            assert thread.is_alive(), service.failure
+            assert time.monotonic() < deadline, service.failure
+            time.sleep(0.02)
+        yield Running(f"http://{settings.host}:{listener.getsockname()[1]}", service, server)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("bundle") / "tiny.safetensors")
+
+
+@pytest.fixture(scope="session")
+def make_settings(
+    tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Settings]:
+    """Settings for a quick server; latencies are measured once per session."""
+    kept = tmp_path_factory.mktemp("latencies")
+
+    def make(**changes: object) -> Settings:
+        options: dict[str, object] = {
+            "bundle": tiny_bundle,
+            "cache_dir": kept,
+            "engine": "torch",
+            "engine_threads": 1,
+            "decode_threads": 1,
+            "device": "cpu",
+            "max_batch": 4,
+            "access_log": False,
+            "agreement_fraction": 0.0,
+            # A test machine is slow and shared: what is tested here is not its speed.
+            "patience_ms": 60_000,
+        }
+        return Settings(**(options | changes))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def running(make_settings: Callable[..., Settings]) -> Iterator[Running]:
+    with serving(make_settings()) as server:
+        yield server
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[httpx.Client]:
+    with running.client() as client:
+        yield client

@@ -1,0 +1,141 @@
+import random
+import socket
+
+import pytest
+
+from tests.service.conftest import picture, serving
+
+
+def check_problem(response, status):
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert {"type", "title", "status", "detail", "request_id", "error"} <= set(problem)
+    assert problem["status"] == status
+    assert problem["request_id"] == response.headers["x-request-id"]
+    assert problem["error"] == problem["detail"]
+    assert "Traceback" not in response.text
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"hello", 400),
+        (picture()[: len(picture()) // 2], 400),
+        (picture(image_format="PNG")[:200], 400),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415),
+        (b"%PDF-1.4 something", 415),
+        (b"GIF89a" + bytes(10), 400),
+    ],
+)
+def test_what_is_not_a_usable_image(client, body, status):
+    check_problem(client.post("/classify", content=body), status)
+
+
+def test_a_bomb_is_refused_from_its_header(client):
+    # A PNG that claims 20000 x 20000 pixels and has none of them.
+    head = picture(image_format="PNG")
+    size = (20000).to_bytes(4, "big")
+    bomb = head[:16] + size + size + head[24:]
+    problem = check_problem(client.post("/classify", content=bomb), 413)
+    assert "20000 x 20000" in problem["detail"]
+
+
+def test_too_many_bytes_are_refused_whether_announced_or_not(make_settings):
+    with serving(make_settings(max_body_megabytes=0.01)) as running, running.client() as client:
+        check_problem(client.post("/classify", content=bytes(20_000)), 413)
+        chunked = client.post("/classify", content=iter([bytes(6_000)] * 4))
+        check_problem(chunked, 413)
+
+
+def test_too_many_frames(make_settings):
+    import io
+
+    from PIL import Image
+
+    frames = [Image.new("RGB", (40, 40), (i * 20, 0, 0)) for i in range(6)]
+    out = io.BytesIO()
+    frames[0].save(out, "GIF", save_all=True, append_images=frames[1:])
+    with serving(make_settings(max_frames=5)) as running, running.client() as client:
+        check_problem(client.post("/classify", content=out.getvalue()), 413)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "budget_ms=0",
+        "budget=20",
+        "resolution=7",
+        "mode=fast",
+        "top_k=0",
+        "on_miss=x",
+        "budget_ms=1&budget_ms=2",
+    ],
+)
+def test_parameters_are_checked(client, query):
+    check_problem(client.post(f"/classify?{query}", content=picture()), 422)
+
+
+def test_a_resolution_above_the_operators_limit(client):
+    check_problem(client.post("/classify?resolution=1000", content=picture()), 422)
+
+
+def test_a_form_without_the_field_says_which_there_are(client):
+    problem = check_problem(client.post("/classify", files={"photo": ("a.jpg", picture())}), 422)
+    assert "'photo'" in problem["detail"]
+
+
+def test_the_framework_s_own_errors_are_problems_too(client):
+    check_problem(client.get("/nothing-here"), 404)
+    check_problem(client.get("/classify"), 405)
+    check_problem(client.post("/feedback", content=b"{"), 422)
+    check_problem(client.post("/feedback", json={"request_id": "x", "other": 1}), 422)
+    check_problem(client.post("/resolutions/7/warm"), 422)
+
+
+def test_a_slow_body_is_given_up(make_settings):
+    with (
+        serving(make_settings(receive_timeout_s=0.2)) as running,
+        socket.create_connection(("127.0.0.1", running.port), timeout=30) as slow,
+    ):
+        slow.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+        assert b" 408 " in slow.recv(1000)
+
+
+def mutated(chance, image):
+    """One of the ways in which files break."""
+    data = bytearray(image)
+    match chance.randrange(5):
+        case 0:
+            del data[chance.randrange(len(data)) :]
+        case 1:
+            for _ in range(chance.randrange(1, 30)):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        case 2:
+            at = chance.randrange(len(data))
+            data[at:at] = chance.randbytes(chance.randrange(1, 50))
+        case 3:
+            start = chance.randrange(len(data))
+            del data[start : start + chance.randrange(1, 200)]
+        case 4:
+            for _ in range(5):
+                data[chance.randrange(min(64, len(data)))] = chance.randrange(256)
+    return bytes(data)
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # Pillow's, about what is broken
+def test_mutated_images_are_answered_or_refused_but_never_break_anything(client):
+    chance = random.Random(5)
+    formats = ["JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM"]
+    originals = [picture(64, 48, name) for name in formats]
+    seen = set()
+    for _ in range(400):
+        response = client.post(
+            "/classify?resolution=32", content=mutated(chance, chance.choice(originals))
+        )
+        seen.add(response.status_code)
+        assert response.status_code in (200, 400, 413, 415), response.text
+    assert {200, 400} <= seen
+    assert client.post("/classify", content=picture()).status_code == 200

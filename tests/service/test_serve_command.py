@@ -1,0 +1,70 @@
+import argparse
+
+import pytest
+
+from service.commands import serve
+from service.settings import Settings
+
+
+@pytest.fixture
+def parser():
+    made = argparse.ArgumentParser(prog="san serve")
+    serve.add_arguments(made)
+    return made
+
+
+def test_help_lists_every_setting_with_its_default_and_variable(parser):
+    text = " ".join(parser.format_help().split())
+    for name, field in Settings.model_fields.items():
+        assert f"SAN_{name.upper()}" in text
+        assert field.description
+        if name not in ("api_keys", "metrics_keys", "admin_keys"):
+            assert f"--{name.replace('_', '-')}" in text
+            default = "none" if field.default is None else str(field.default)
+            assert f"default {default}" in text
+
+
+def test_keys_are_not_options(parser, capsys):
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--api-keys", "secret"])
+    assert "unrecognized" in capsys.readouterr().err
+
+
+def test_options_go_before_the_environment(monkeypatch):
+    monkeypatch.setenv("SAN_PORT", "1234")
+    monkeypatch.setenv("SAN_API_KEYS", "a, b,")
+    assert serve.read_settings({"port": None}).port == 1234
+    assert serve.read_settings({"port": "99"}).port == 99
+    assert [k.get_secret_value() for k in serve.read_settings({}).api_keys] == ["a", "b"]
+    assert "a" not in repr(serve.read_settings({}).api_keys).replace("SecretStr", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"port": "70000"}, "--port"),
+        ({"quantile": "2"}, "--quantile"),
+        ({"device": "tpu"}, "--device"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(given, expected):
+    with pytest.raises(serve.SettingsError, match=expected):
+        serve.read_settings(given)
+
+
+def test_a_wrong_variable_is_named(monkeypatch):
+    monkeypatch.setenv("SAN_MAX_BATCH", "0")
+    with pytest.raises(serve.SettingsError, match="SAN_MAX_BATCH"):
+        serve.read_settings({})
+
+
+def test_a_missing_bundle_is_told_before_anything_starts(parser, tmp_path):
+    from san_core.errors import BundleNotFoundError
+
+    with pytest.raises(BundleNotFoundError):
+        serve.run(parser.parse_args([str(tmp_path / "missing.safetensors")]))
+
+
+def test_a_switch_can_be_turned_off(parser):
+    args = parser.parse_args(["--no-access-log", "--bundle", "x"])
+    assert args.access_log is False

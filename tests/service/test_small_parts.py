@@ -1,0 +1,250 @@
+"""Parts too small for a file of their own: headers, forms, keys, feedback, the door, answers."""
+
+import io
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from san_core.errors import CorruptImageError, ImageTooLargeError
+from service.admission import Admission
+from service.answer import top_k
+from service.cores import available_cores, plan_cores
+from service.errors import (
+    DrainingError,
+    ForbiddenError,
+    NotReadyError,
+    OverloadedError,
+    ParameterError,
+    Problem,
+    RepeatedFeedbackError,
+    UnauthorisedError,
+    UnknownFeedbackError,
+    slug,
+)
+from service.feedback import FeedbackStore, Remembered, resolve_truth
+from service.image_header import quick_header
+from service.multipart import image_bytes
+from service.security import Doors, KeyFileError, KeyRing
+from service.settings import Settings
+from tests.service.conftest import picture
+
+# headers
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG"])
+@pytest.mark.parametrize("size", [(1, 1), (640, 480), (33, 1000)])
+def test_the_quick_header_agrees_with_pillow(name, size):
+    data = picture(*size, name)
+    header = quick_header(data)
+    assert (header.format, header.width, header.height) == (name, *size)
+
+
+def test_progressive_and_commented_jpegs(tmp_path):
+    out = io.BytesIO()
+    Image.new("RGB", (70, 50)).save(out, "JPEG", progressive=True, comment=b"x" * 5000)
+    header = quick_header(out.getvalue())
+    assert (header.width, header.height) == (70, 50)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_a_header_or_none(data):
+    for start in (b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"):
+        header = quick_header(start + data)
+        assert header is None or (header.width > 0 and header.height > 0)
+
+
+# forms
+
+
+def form(boundary, *parts):
+    body = b"".join(
+        b'--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (boundary, name, value)
+        for name, value in parts
+    )
+    return body + b"--%s--\r\n" % boundary
+
+
+def test_the_field_is_found_among_others():
+    body = form(b"B", (b"note", b"hi"), (b"image", b"\r\nPIX--B\r\n"), (b"more", b"x"))
+    assert image_bytes(body, b"multipart/form-data; boundary=B") == b"\r\nPIX--B\r\n"
+
+
+def test_the_bytes_decide():
+    assert image_bytes(b"\xff\xd8\xff", b"multipart/form-data; boundary=B") == b"\xff\xd8\xff"
+    assert image_bytes(b"--B", None) == b"--B"
+    assert image_bytes(b"--B", b"image/jpeg") == b"--B"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        form(b"B", (b"photo", b"x")),
+        form(b"B", (b"image", b"x"), (b"image", b"y")),
+        b"--B\r\nContent-Disposition\r\n\r\nbroken",
+        b"--Bxx",
+    ],
+)
+def test_forms_that_cannot_be_used(body):
+    with pytest.raises(ParameterError):
+        image_bytes(body, b"multipart/form-data; boundary=B")
+
+
+@given(st.binary(max_size=200))
+def test_any_form_is_read_or_refused(data):
+    with suppress(ParameterError):
+        assert isinstance(image_bytes(b"--B" + data, b"multipart/form-data; boundary=B"), bytes)
+
+
+# keys
+
+
+def test_rings(tmp_path):
+    assert not KeyRing([])
+    assert KeyRing(["a", "b"]).opens("b")
+    assert not KeyRing(["a"]).opens("A")
+    empty = tmp_path / "keys"
+    empty.write_text("# nothing\n")
+    with pytest.raises(KeyFileError, match="no key"):
+        KeyRing.read((), empty)
+    with pytest.raises(KeyFileError, match="cannot be read"):
+        KeyRing.read((), tmp_path / "missing")
+
+
+def test_admin_is_for_this_machine_unless_there_are_keys():
+    doors = Doors(Settings())
+    doors.check("/admin/reload", [], "127.0.0.1")
+    with pytest.raises(ForbiddenError):
+        doors.check("/admin/reload", [], "10.0.0.7")
+    with pytest.raises(ForbiddenError):
+        doors.check("/admin/reload", [], None)
+    with pytest.raises(ForbiddenError):
+        Doors(Settings(api_keys="a")).check("/admin/reload", [(b"x-api-key", b"a")], "127.0.0.1")
+
+
+def test_every_path_but_the_public_ones_needs_a_key():
+    doors = Doors(Settings(api_keys="a"))
+    for path in (
+        "/classify",
+        "/resolutions",
+        "/feedback",
+        "/version",
+        "/v2/models/x/infer",
+        "/other",
+    ):
+        with pytest.raises(UnauthorisedError):
+            doors.check(path, [], "127.0.0.1")
+        doors.check(path, [(b"authorization", b"bearer a")], "127.0.0.1")
+    for path in ("/", "/healthz", "/readyz", "/v2/health/live", "/docs"):
+        doors.check(path, [], "10.0.0.7")
+
+
+# feedback
+
+
+def test_the_store_is_bounded_and_exact():
+    store = FeedbackStore(2)
+    for name in ("a", "b", "c"):
+        store.remember(name, Remembered(64, "m", (3, 1)))
+    assert len(store) == 2
+    with pytest.raises(UnknownFeedbackError):
+        store.judge("a", frozenset({3}))
+    judged = store.judge("b", frozenset({1}))
+    assert (judged.correct, judged.in_top5) == (False, True)
+    with pytest.raises(RepeatedFeedbackError):
+        store.judge("b", frozenset({1}))
+
+
+def test_classes_that_share_a_name_are_all_the_truth():
+    classes = ("crane", "boat", "crane")
+    assert resolve_truth(classes, label="crane", index=None) == {0, 2}
+    assert resolve_truth(classes, label=None, index=1) == {1}
+    for wrong in (
+        {"label": "x", "index": None},
+        {"label": None, "index": 3},
+        {"label": None, "index": None},
+        {"label": "boat", "index": 1},
+    ):
+        with pytest.raises(ParameterError):
+            resolve_truth(classes, **wrong)
+
+
+# the door
+
+
+def test_the_door_counts_requests_and_bytes_and_forgets_those_who_left():
+    door = Admission(max_requests=2, max_bytes=100)
+    with pytest.raises(NotReadyError):
+        door.check()
+    door.ready = True
+    door.check()
+    with door.enter(60), pytest.raises(OverloadedError):
+        door.enter(50)
+    with door.enter(60), door.enter(40), pytest.raises(OverloadedError):
+        door.enter(0)
+    assert door.is_idle
+    assert door.bytes == 0
+    door.draining = True
+    with pytest.raises(DrainingError):
+        door.check()
+
+
+def test_a_request_that_fails_inside_leaves_too():
+    door = Admission(max_requests=1, max_bytes=100)
+    with pytest.raises(ZeroDivisionError), door.enter(10):
+        raise ZeroDivisionError
+    assert door.is_idle
+
+
+# problems
+
+
+def test_unforeseen_errors_tell_the_client_nothing():
+    problem = Problem(RuntimeError("secret path /etc"), "id-1")
+    assert problem.status == 500
+    assert b"secret" not in problem.body
+    assert b"id-1" in problem.body
+
+
+def test_core_errors_have_a_status_here():
+    assert Problem(CorruptImageError("x"), None).status == 400
+    assert Problem(ImageTooLargeError("x"), None).status == 413
+    assert slug(ImageTooLargeError) == "image-too-large"
+
+
+def test_retry_after_is_whole_seconds_and_at_least_one():
+    assert OverloadedError("x", 20.0).headers() == {"Retry-After": "1"}
+    assert OverloadedError("x", 2400.0).headers() == {"Retry-After": "3"}
+
+
+# answers
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=50), st.integers(1, 60))
+def test_top_k_is_the_head_of_the_sorted_list(values, k):
+    scores = np.array(values, dtype=np.float32)
+    found = top_k(scores, tuple(str(i) for i in range(len(values))), k)
+    assert len(found) == min(k, len(values))
+    assert [p.score for p in found] == sorted(scores.tolist(), reverse=True)[: len(found)]
+    assert len({p.index for p in found}) == len(found)
+
+
+# cores
+
+
+@given(st.integers(1, 256), st.sampled_from(["torch", "openvino", "auto"]))
+def test_everyone_gets_a_thread_and_the_operator_has_the_last_word(cores, engine):
+    plan = plan_cores(cores, engine)
+    assert plan.engine >= 1
+    assert plan.decode >= 1
+    if engine == "torch" and cores > 1:
+        assert plan.engine + plan.decode <= cores
+    assert plan_cores(cores, engine, engine_threads=3, decode_threads=5).engine == 3
+    assert plan_cores(cores, engine, engine_threads=3, decode_threads=5).decode == 5
+
+
+def test_there_is_at_least_one_core():
+    assert available_cores() >= 1

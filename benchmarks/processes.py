@@ -16,6 +16,7 @@ from typing import IO
 from benchmarks.wire import Answer, Client, get
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class ServerError(RuntimeError):
@@ -135,6 +136,25 @@ class Server:
             with contextlib.suppress(OSError, ValueError):
                 pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * _PAGE / 1e6
+
+    def cpu_s(self) -> float:
+        """Processor time that the process and its descendants have used."""
+        ticks = 0
+        for pid in family(self.pid):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(after_name[11]) + int(after_name[12])
+        return ticks / _TICKS
+
+    def await_idle(self, timeout_s: float = 20.0, share: float = 0.15) -> bool:
+        """Wait until it uses less than a share of one core: whatever was queued is done."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            before, began = self.cpu_s(), time.monotonic()
+            time.sleep(0.25)
+            if self.cpu_s() - before < share * (time.monotonic() - began):
+                return True
+        return False
 
     def stop(self, grace_s: float = 10.0) -> None:
         """SIGTERM to the process, then SIGKILL to whatever of its family is left."""

@@ -26,4 +26,10 @@ async def classify(image: UploadFile) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    uvicorn.run("fastapi_service:app", port=network.PORT, workers=network.WORKERS, access_log=False)
+    uvicorn.run(
+        "fastapi_service:app",
+        port=network.PORT,
+        workers=network.WORKERS,
+        access_log=False,
+        timeout_worker_healthcheck=60,  # loading a network takes longer than the default
+    )

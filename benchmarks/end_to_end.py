@@ -1,0 +1,258 @@
+"""One client and a 500 px JPEG: our service against what people would use instead.
+
+    python -m benchmarks.end_to_end [--quick] [--bundle FILE] [--peers fastapi,ray]
+
+Every peer serves the same network at 224 px, once with eager torch and once with the same OpenVINO
+graph. Peer by peer, its servers and ours run at the same time and are asked in turns, so that each
+ratio is taken within seconds; who is not asked is idle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contest import Contest, add_options, contest
+from benchmarks.open_loop import capacity
+from benchmarks.options import parser, report
+from benchmarks.our_service import OurService, classify
+from benchmarks.peers.environments import version
+from benchmarks.peers.registry import Peer, PeerEngine, Setup
+from benchmarks.plotting import OURS, PEERS, axes, save
+from benchmarks.processes import ServerError
+from benchmarks.results import Check, Report, ratio, summarise, table
+from benchmarks.wire import Client
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long everything takes."""
+
+    rounds: int
+    block_s: float
+    block_requests: int
+    capacity_s: float
+
+
+@dataclass
+class Entrant:
+    """Somebody to be asked, and what it took each round."""
+
+    name: str
+    port: int
+    request: bytes
+    rounds: list[list[float]] = field(default_factory=list)
+    per_s: list[float] = field(default_factory=list)
+
+    def ask(self, pace: Pace) -> None:
+        """One block of requests, after some that do not count."""
+        self.rounds.append([])
+        with Client(self.port) as client:
+            until = time.monotonic() + pace.block_s
+            for _ in range(3):
+                client.send(self.request)
+            while time.monotonic() < until and len(self.rounds[-1]) < pace.block_requests:
+                took, answer = client.time(self.request)
+                if answer.status != 200:
+                    raise ServerError(
+                        f"{self.name} answered {answer.status}: {answer.body[:300]!r}"
+                    )
+                self.rounds[-1].append(took)
+            if not self.rounds[-1]:
+                self.rounds[-1].append(client.time(self.request)[0])
+
+
+def take_turns(entrants: Sequence[Entrant], pace: Pace) -> None:
+    """Rounds of blocks, every other one in reverse."""
+    for number in range(pace.rounds):
+        for entrant in entrants if number % 2 == 0 else reversed(entrants):
+            entrant.ask(pace)
+
+
+def throughput(entrants: Sequence[Entrant], pace: Pace) -> None:
+    """What each gives when it always has something to do; there and back again."""
+    for entrant in [*entrants, *reversed(entrants)]:
+        entrant.per_s.append(capacity(entrant.port, [entrant.request], seconds=pace.capacity_s / 2))
+
+
+def duel(peer: Peer, ours: OurService, it: Contest, pace: Pace) -> list[dict[str, Any]]:
+    """One peer against our service at the same resolution, in the same minutes."""
+    body, found = it.body, []
+    own = Entrant("ours", ours.port, classify(body, resolution=it.resolution))
+    with contextlib.ExitStack() as running:
+        entrants = []
+        for engine in PeerEngine:
+            server = running.enter_context(it.peer(peer, engine, Setup.LATENCY))
+            server.await_ready(peer.request(body))
+            entrants.append(Entrant(str(engine), server.port, peer.request(body)))
+        take_turns([own, *entrants], pace)
+        throughput([own, entrants[-1]], pace)
+    with it.peer(peer, PeerEngine.OPENVINO, Setup.THROUGHPUT) as server:
+        server.await_ready(peer.request(body))
+        wide = Entrant("throughput", server.port, peer.request(body))
+        throughput([wide], pace)
+    per_s = max(np.mean(entrants[-1].per_s), np.mean(wide.per_s))
+    for entrant in entrants:
+        compiled = entrant.name == PeerEngine.OPENVINO
+        found.append(
+            {
+                "peer": peer.title,
+                "version": version(peer, it.peers_dir),
+                "engine": entrant.name,
+                "latency_ms": asdict(summarise(entrant.rounds)),
+                "ours_ms": asdict(summarise(own.rounds)),
+                "ratio": ratio(entrant.rounds, own.rounds),
+                "per_s": {
+                    "latency setup": entrant.per_s,
+                    "throughput setup": wide.per_s if compiled else [],
+                },
+                "best_per_s": float(per_s) if compiled else None,
+                "ours_per_s": own.per_s,
+                "throughput_ratio": float(np.mean(own.per_s) / per_s) if compiled else None,
+            }
+        )
+        print(
+            f"{peer.title} {entrant.name}: p50 {found[-1]['latency_ms']['p50']:.2f} ms, ours "
+            f"{found[-1]['ours_ms']['p50']:.2f} ms, ratio {found[-1]['ratio'][0]:.2f}"
+            + (f"; {per_s:.0f}/s, ours {np.mean(own.per_s):.0f}/s" if compiled else ""),
+            flush=True,
+        )
+    return found
+
+
+def every_resolution(
+    services: Sequence[OurService], it: Contest, pace: Pace
+) -> list[dict[str, Any]]:
+    """Our service at each point of its frontier, in turns."""
+    entrants, labels = [], []
+    for service in services:
+        for point in service.points():
+            if point.frontier and point.resolution not in [r for s, r, _ in labels if s is service]:
+                request = classify(it.body, resolution=point.resolution)
+                entrants.append(Entrant(service.name, service.port, request))
+                labels.append((service, point.resolution, point))
+    take_turns(entrants, Pace(pace.rounds, pace.block_s / 2, pace.block_requests, 0))
+    return [
+        {
+            "service": service.name,
+            "resolution": resolution,
+            "precision": point.precision,
+            "accuracy": point.accuracy,
+            "latency_ms": asdict(summarise(entrant.rounds)),
+        }
+        for entrant, (service, resolution, point) in zip(entrants, labels, strict=True)
+    ]
+
+
+def tell(made: Report, it: Contest) -> None:
+    """The tables and the claims."""
+    rows = [
+        [
+            f"{fact['resolution']} ({fact['precision']})",
+            "-" if fact["accuracy"] is None else f"{fact['accuracy']:.3f}",
+            *_cells(fact["latency_ms"]),
+        ]
+        for fact in made.data["ours"]
+    ]
+    made.say("Our service, pinned to each resolution of its frontier; one client, a 500 px JPEG.")
+    made.say(table(["resolution", "top-1", "p50 ms (rounds)", "p95 ms", "p99 ms"], rows))
+    duels = made.data["duels"]
+    if not duels:
+        return
+    rows = [
+        [
+            f"{fact['peer']} {fact['version']}, {fact['engine']}",
+            *_cells(fact["latency_ms"]),
+            f"{fact['ours_ms']['p50']:.2f}",
+            "{:.2f} ({:.2f} to {:.2f})".format(*fact["ratio"]),
+            "-" if fact["best_per_s"] is None else f"{fact['best_per_s']:.0f}",
+            "-" if fact["best_per_s"] is None else f"{np.mean(fact['ours_per_s']):.0f}",
+        ]
+        for fact in duels
+    ]
+    made.say(
+        f"Peers with the same network at {it.resolution} px, float on both sides; *ours* is "
+        "measured in turns with each. Requests per second: 16 connections that always wait for an "
+        "answer; a peer gets the better of one worker with all cores and one worker per core."
+    )
+    head = ["peer", "p50 ms (rounds)", "p95 ms", "p99 ms", "ours p50", "times slower (rounds)"]
+    made.say(table([*head, "requests/s", "ours/s"], rows))
+    eager = min(f["ratio"][0] for f in duels if f["engine"] == PeerEngine.EAGER)
+    compiled = min(f["ratio"][0] for f in duels if f["engine"] == PeerEngine.OPENVINO)
+    most = max((f for f in duels if f["best_per_s"]), key=lambda f: f["best_per_s"])
+    made.check(Check("p50 of the fastest peer with eager torch, over ours", eager, ">=", 1.5, "x"))
+    made.check(Check("p50 of the fastest peer with OpenVINO, over ours", compiled, ">=", 1.2, "x"))
+    made.check(Check("throughput over the best peer's", most["throughput_ratio"], ">=", 1.3, "x"))
+
+
+def _cells(summary: dict[str, float]) -> list[str]:
+    spread = f"{summary['p50']:.2f} ({summary['low']:.2f} to {summary['high']:.2f})"
+    return [spread, f"{summary['p95']:.2f}", f"{summary['p99']:.2f}"]
+
+
+def draw(made: Report, path: Path) -> None:
+    """Bars: every peer, and ours at each resolution."""
+    figure, (left, right) = axes(2, width=6.0)
+    bars = [
+        (f"{f['peer']}, {f['engine']}", f["latency_ms"], PEERS[f["engine"] == PeerEngine.OPENVINO])
+        for f in made.data["duels"]
+    ]
+    bars += [
+        (f"san-serve, {f['resolution']} {f['precision']}", f["latency_ms"], OURS)
+        for f in made.data["ours"]
+    ]
+    bars.sort(key=lambda bar: -bar[1]["p50"])
+    left.barh([b[0] for b in bars], [b[1]["p50"] for b in bars], color=[b[2] for b in bars])
+    left.set(xscale="log", xlabel="p50, ms (one client)")
+    left.tick_params(axis="y", labelsize=7)
+    done = [f for f in made.data["duels"] if f["best_per_s"]]
+    names, speeds = [f["peer"] for f in done], [f["best_per_s"] for f in done]
+    mine = [np.mean(f["ours_per_s"]) for f in done]
+    if done:
+        right.bar(names, speeds, color=PEERS[1], label="peer, OpenVINO", width=0.4, align="edge")
+        right.bar(names, mine, color=OURS, label="san-serve", width=-0.4, align="edge")
+        right.set(ylabel="requests/s at 224 px")
+        right.tick_params(axis="x", labelsize=8)
+        right.legend(frameon=False)
+    save(figure, path)
+
+
+def main() -> None:
+    """Run it."""
+    options = parser(__doc__.split("\n")[0])
+    add_options(options)
+    args = options.parse_args()
+    made = report("end_to_end", "End to end, one client", args)
+    pace = Pace(2, 1.0, 5, 1.0) if args.quick else Pace(5, 2.0, 150, 4.0)
+    made.data |= {"ours": [], "duels": [], "failed": {}}
+    with contest(args) as it, contextlib.ExitStack() as running:
+        ours = running.enter_context(it.ours("--precision", "float")).await_ready()
+        services = [ours]
+        if it.has_int8:
+            # Started after the first is ready: each measures this host, and must be alone for it.
+            services.append(running.enter_context(it.ours(name="san-serve int8")).await_ready())
+        made.data["ours"] = every_resolution(services, it, pace)
+        for service in services[1:]:
+            service.stop()
+        for peer in it.peers:
+            print(f"{peer.title} …", flush=True)
+            try:
+                made.data["duels"] += duel(peer, ours, it, pace)
+            except (ServerError, OSError) as error:
+                # One peer that does not start here must not cost the others their figures.
+                made.data["failed"][peer.title] = str(error)
+                print(f"{peer.title} failed: {error}", flush=True)
+        if made.data["failed"]:
+            made.say("Not measured: " + ", ".join(made.data["failed"]) + " (see the JSON).")
+        tell(made, it)
+    made.write(lambda path: draw(made, path))
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ class Remembered:
     model: str
     best: tuple[int, ...]
     """Class indices, best first (five at most)."""
+    expected_accuracy: float | None = None
     judged: bool = False
 
 
@@ -26,6 +27,8 @@ class Judgement:
     resolution: int
     correct: bool
     in_top5: bool
+    expected_accuracy: float | None = None
+    """What was expected of the answer, if its operating point was ever evaluated."""
 
 
 class FeedbackStore:
@@ -59,7 +62,10 @@ class FeedbackStore:
             )
         answer.judged = True
         return Judgement(
-            answer.resolution, answer.best[0] in truth, any(i in truth for i in answer.best)
+            answer.resolution,
+            answer.best[0] in truth,
+            any(i in truth for i in answer.best),
+            answer.expected_accuracy,
         )
 
 

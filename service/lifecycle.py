@@ -197,7 +197,8 @@ class Service:
         if answer is not None and record.point is not None:
             best = tuple(p.index for p in answer.predictions[:5])
             self.feedback.remember(
-                record.request_id, Remembered(record.point.resolution, record.model, best)
+                record.request_id,
+                Remembered(record.point.resolution, record.model, best, record.expected_accuracy),
             )
             if isinstance(image, bytes):
                 self.agreement.offer(record, image, best[0])

@@ -50,6 +50,8 @@ class Accuracy:
     right: int = 0
     right_in_top5: int = 0
     known: int = 0
+    expected: float = 0.0
+    """Sum of what was expected of the same answers."""
 
 
 @dataclass
@@ -134,3 +136,18 @@ class Ledger:
         entry.known += 1
         entry.right += first
         entry.right_in_top5 += top5
+
+    def observe_feedback(
+        self, resolution: int, expected: float | None, *, first: bool, top5: bool
+    ) -> None:
+        """Count feedback beside what was expected of the answer.
+
+        An answer of which nothing was expected goes with the resolutions without a label, so that
+        in every other one the two sums are over the same answers.
+        """
+        label = self.label(resolution) if expected is not None else _ELSEWHERE
+        entry = self.feedback.setdefault(label, Accuracy())
+        entry.known += 1
+        entry.right += first
+        entry.right_in_top5 += top5
+        entry.expected += expected or 0.0

@@ -112,6 +112,12 @@ def _accuracy(ledger: Ledger) -> Iterator[Family]:
     ):
         yield _counter(name, help_text, [], [([], float(value))])
     yield from _truth("san_feedback", "Answers with ground truth", ledger.feedback)
+    yield _counter(
+        "san_feedback_expected",
+        "Answers with ground truth: sum of their expected accuracy.",
+        ["resolution"],
+        (([label], entry.expected) for label, entry in ledger.feedback.items()),
+    )
     yield from _truth("san_agreement", "Sampled answers re-run at the best point", ledger.agreement)
 
 

@@ -22,8 +22,11 @@ def feedback_router(service: Service) -> APIRouter:
         classes = service.deployment.manifest.classes
         truth = resolve_truth(classes, label=body.label, index=body.index)
         judged = service.feedback.judge(body.request_id, truth)
-        service.ledger.observe_truth(
-            service.ledger.feedback, judged.resolution, first=judged.correct, top5=judged.in_top5
+        service.ledger.observe_feedback(
+            judged.resolution,
+            judged.expected_accuracy,
+            first=judged.correct,
+            top5=judged.in_top5,
         )
         return FeedbackSchema(
             request_id=body.request_id,

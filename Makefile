@@ -4,7 +4,7 @@ VENV   ?= .venv
 BUNDLE ?=
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
-BENCH  ?= generation
+BENCH  ?= all
 TESTS  ?= tests
 # An index that offers CPU-only wheels of BOTH torch and torchvision. Empty: the default index,
 # whose builds carry CUDA and run on a CPU as well.
@@ -28,7 +28,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make serve BUNDLE=my.safetensors PORT=9000      make test TESTS=tests/cli"
-	@echo "  make bench BENCH=generation                     make setup TORCH_INDEX_URL=…"
+	@echo "  make bench BENCH=load                           make setup TORCH_INDEX_URL=…"
 
 setup: $(READY) ## Make the virtual environment with everything in it
 
@@ -68,7 +68,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Run a benchmark (BENCH=)
+bench: $(READY) ## Run the benchmarks and rewrite docs/performance.md (BENCH= runs one)
 	$(BIN)/python -m benchmarks.$(BENCH)
 
 train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step work

@@ -1,0 +1,72 @@
+"""Every benchmark in order, then docs/performance.md from what they wrote.
+
+    python -m benchmarks.all [--quick] [--only load,overhead] [--bundle FILE] [--document]
+
+Each runs in a process of its own, one after the other: the machine should do nothing else.
+`--document` measures nothing and only writes the document again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import document
+
+ORDER = ("generation", "engines", "ready", "overhead", "budgets", "end_to_end", "load")
+"""From the parts to the whole."""
+_TAKES_BUNDLE = ("overhead", "budgets", "end_to_end", "load")
+_SECONDS = 1200.0
+
+
+def run(name: str, arguments: list[str]) -> str:
+    """Run one; returns what went wrong, or nothing."""
+    print(f"\n=== {name} {'=' * (70 - len(name))}", flush=True)
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    child = subprocess.Popen(command)
+    try:
+        status = child.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"took longer than {_SECONDS:.0f} s"
+    finally:
+        if child.poll() is None:
+            child.terminate()  # it stops its servers on the way out
+            child.wait()
+    return f"ended with code {status}" if status else ""
+
+
+def main() -> int:
+    """Run them and write the document."""
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--quick", action="store_true", help="a smoke test; writes no document")
+    options.add_argument("--only", default="", help="comma-separated names")
+    options.add_argument("--bundle", type=Path, help="default: the embedded one")
+    options.add_argument(
+        "--document", action="store_true", help="write the document, measure nothing"
+    )
+    args = options.parse_args()
+    wanted = [name for name in args.only.split(",") if name] or list(ORDER)
+    unknown = [name for name in wanted if name not in ORDER]
+    if unknown:
+        raise SystemExit(f"No benchmark {unknown[0]!r}; known are {', '.join(ORDER)}.")
+    failed: dict[str, str] = {}
+    began = time.monotonic()
+    for name in [] if args.document else wanted:
+        arguments = ["--quick"] if args.quick else []
+        if args.bundle is not None and name in _TAKES_BUNDLE:
+            arguments += ["--bundle", str(args.bundle)]
+        problem = run(name, arguments)
+        if problem:
+            failed[name] = problem
+            print(f"{name} {problem}", flush=True)
+    if not args.quick:
+        print(f"\n{document.write()} written", flush=True)
+    print(f"{time.monotonic() - began:.0f} s; failed: {failed or 'none'}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

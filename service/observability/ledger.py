@@ -54,6 +54,18 @@ class Accuracy:
     """Sum of what was expected of the same answers."""
 
 
+def _budget_result(record: RequestRecord) -> str:
+    budget_ms = record.terms.budget_ms
+    if budget_ms is None:
+        return "none"
+    if record.met:
+        return "met"
+    # The policy serves what it predicts to be late only where no point would be in time on an idle
+    # host either: that miss is the budget's, not the service's.
+    foreseen = record.predicted_ms is not None and record.predicted_ms > budget_ms
+    return "infeasible" if foreseen else "missed"
+
+
 @dataclass
 class Ledger:
     """Everything that is counted. Labels come from closed sets, whatever clients send."""
@@ -107,10 +119,7 @@ class Ledger:
         for stage in STAGES:
             self.stages[stage].observe(getattr(timing, stage) / 1000)
         self.overhead.observe(max(0.0, timing.total - timing.staged) / 1000)
-        if record.terms.budget_ms is None:
-            self.budgets["none"] += 1
-        else:
-            self.budgets["met" if record.met else "missed"] += 1
+        self.budgets[_budget_result(record)] += 1
         if record.predicted_ms:
             self.prediction_error.observe(timing.total / record.predicted_ms)
         if record.expected_accuracy is not None:

@@ -73,9 +73,9 @@ def _requests(ledger: Ledger) -> Iterator[Family]:
     )
     yield _counter(
         "san_budgets",
-        "Answered requests by what became of their budget (met, missed, none).",
+        "Answered requests by what became of their budget (met, missed, infeasible, none).",
         ["result"],
-        (([r], float(ledger.budgets[r])) for r in ("met", "missed", "none")),
+        (([r], float(ledger.budgets[r])) for r in ("met", "missed", "infeasible", "none")),
     )
     yield _histogram(
         "san_prediction_ratio",

@@ -129,7 +129,7 @@ def test_metrics_tell_what_happened(make_settings):
     assert found[("san_requests_total", key)] == 3
     assert found[("san_request_duration_seconds_count", key)] == 3
     assert found[("san_budgets_total", (("result", "met"),))] == 3
-    assert found[("san_budgets_total", (("result", "missed"),))] == 1
+    assert found[("san_budgets_total", (("result", "infeasible"),))] == 1
     assert found[("san_errors_total", (("type", "not-an-image"),))] == 1
     assert found[("san_feedback_known_total", (("resolution", "other"),))] == 1
     assert found[("san_ready", ())] == 1

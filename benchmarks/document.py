@@ -23,12 +23,16 @@ def _load() -> list[dict[str, Any]]:
     return [one for one in found if isinstance(one, dict)]
 
 
+def _number(value: float | None, unit: str) -> str:
+    return "never" if value is None else f"{value:.4g}{unit}"
+
+
 def summary(results: list[dict[str, Any]]) -> str:
     """Every claim, what was measured, and whether it holds."""
     rows = [
         [
             check["claim"],
-            f"{check['measured']:.4g}{check.get('unit', '')}",
+            _number(check["measured"], check.get("unit", "")),
             f"{'≥' if check['sense'] == '>=' else '≤'} {check['bound']:g}{check.get('unit', '')}",
             "yes" if check["holds"] else "**no**",
             f"`{result['name']}`",

@@ -7,6 +7,7 @@ a smoke test never replaces figures that somebody cites.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -118,6 +119,17 @@ def _version(name: str) -> str:
         return "none"
 
 
+def _plain(value: Any) -> Any:
+    """The same with null for what JSON has no number for, and numpy's numbers as Python's."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 @dataclass
 class Report:
     """Collects a benchmark's results and writes them."""
@@ -161,11 +173,11 @@ class Report:
             **self.data,
         }
         json_path = directory / f"{self.name}.json"
-        json_path.write_text(json.dumps(whole, indent=1, default=str) + "\n")
+        text = json.dumps(_plain(whole), indent=1, default=str, allow_nan=False)
+        json_path.write_text(text + "\n")
         head = f"`{self.command}`, {whole['date']}, {seconds:.0f} s, {self.machine['cores']} cores"
-        text = "\n\n".join([f"{head}.", *self.sections]) + "\n"
         path = directory / f"{self.name}.md"
-        path.write_text(text)
+        path.write_text("\n\n".join([f"{head}.", *self.sections]) + "\n")
         if draw is not None:
             draw(directory / f"{self.name}.png")
         print(f"{path} ({seconds:.0f} s)", flush=True)

@@ -47,14 +47,14 @@ async function call(path, options = {}) {
       detail: "The service does not answer. Is it still running?",
     });
   }
-  let body;
+  let body = null;
   try {
     body = await response.json();
-  } catch {
-    body = {};
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
   }
-  if (!response.ok) throw new Problem(response.status, body);
-  return body;
+  if (response.ok && body !== null) return body;
+  throw new Problem(response.status, body ?? {});
 }
 
 export const getResolutions = () => call("/resolutions");

@@ -34,7 +34,8 @@ export function perResolution(points) {
   const best = new Map();
   for (const point of points) {
     const known = best.get(point.resolution);
-    if (!known || rank(point) > rank(known)) best.set(point.resolution, point);
+    const better = known && (rank(point) - rank(known) || point.frontier - known.frontier);
+    if (!known || better > 0) best.set(point.resolution, point);
   }
   return [...best.values()].sort((a, b) => a.resolution - b.resolution);
 }

@@ -29,15 +29,10 @@ export const h = (tag, attributes, ...children) =>
 export const s = (tag, attributes, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** Call `draw(width)` now and whenever the element's width changes. */
-export function onWidth(node, draw) {
-  let last = 0;
+/** Call `draw(width, height)` now and whenever the element's size changes. */
+export function onSize(node, draw) {
   new ResizeObserver(() => {
-    const width = Math.floor(node.clientWidth);
-    if (width > 0 && width !== last) {
-      last = width;
-      draw(width);
-    }
+    if (node.clientWidth > 0) draw(node.clientWidth, node.clientHeight);
   }).observe(node);
 }
 

@@ -1,6 +1,6 @@
 // Accuracy against this host's latency, on the slider's own scale.
 
-import { byId, h, onWidth, perFrame, s } from "./dom.js";
+import { byId, h, onSize, perFrame, s } from "./dom.js";
 import { ms, percent, pointName } from "./format.js";
 import { predicted, samePoint } from "./choice.js";
 import {
@@ -26,6 +26,7 @@ const accuracyOf = (point, points) =>
 export function frontierPlot(onBudget) {
   const place = byId("plot");
   let width = 0;
+  let height = 0;
   let state = { points: [], budget: 25, choice: null, used: null, extra: 0 };
   let placed = [];
   let x = null;
@@ -33,15 +34,15 @@ export function frontierPlot(onBudget) {
 
   const svg = s("svg", { role: "img" });
   place.append(svg);
-  onWidth(place, (now) => {
-    width = now;
+  onSize(place, (nowWide, nowTall) => {
+    width = nowWide;
+    height = nowTall;
     draw();
   });
 
   function render() {
     const { points, budget, choice, used, extra } = state;
     if (width === 0) return;
-    const height = Math.max(260, Math.min(420, place.clientHeight));
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("height", height);
     const known = points.some((point) => point.accuracy);
@@ -90,7 +91,7 @@ export function frontierPlot(onBudget) {
       ...(would
         ? [
             s("circle", { class: choice.fits ? "would" : "would late", cx: would.x, cy: would.y, r: 12 }),
-            label(would, choice, width),
+            label(would, choice),
           ]
         : []),
     );
@@ -136,15 +137,16 @@ function dot({ point, x, y, t }) {
   return s("circle", { ...common, cx: x, cy: y, r: radius });
 }
 
-function label(at, choice, width) {
+function label(at, choice) {
   const { point } = choice;
   const text = point.accuracy
     ? `${point.resolution} px, ${percent(point.accuracy.top1)}`
     : `${point.resolution} px`;
-  const left = at.x > width - 170;
+  // Left of and above a frontier point there is nothing, unless the axis is near.
+  const left = at.x > LEFT + 118;
   return s(
     "text",
-    { class: "plot-label", x: at.x + (left ? -18 : 18), y: at.y + 22, "text-anchor": left ? "end" : "start" },
+    { class: "plot-label", x: at.x + (left ? -17 : 17), y: at.y + (left ? -7 : 24), "text-anchor": left ? "end" : "start" },
     text,
   );
 }

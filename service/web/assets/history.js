@@ -1,6 +1,6 @@
 // The last 100 requests as dots: height is the time spent, colour the resolution.
 
-import { byId, onWidth, perFrame, s } from "./dom.js";
+import { byId, onSize, perFrame, s } from "./dom.js";
 import { ms, percent, pointName, shortLabel } from "./format.js";
 import { logScale } from "./scale.js";
 import { hideTooltip, nearest, showTooltip, within } from "./tooltip.js";
@@ -8,7 +8,7 @@ import { hideTooltip, nearest, showTooltip, within } from "./tooltip.js";
 const KEPT = 100;
 const LEFT = 46;
 const RIGHT = 12;
-const TOP = 10;
+const TOP = 16;
 const BOTTOM = 8;
 const HEIGHT = 172;
 const STEPS = [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
@@ -22,7 +22,7 @@ export function requestHistory(rampOf) {
   let width = 0;
   let placed = [];
   const draw = perFrame(render);
-  onWidth(place, (now) => {
+  onSize(place, (now) => {
     width = now;
     draw();
   });
@@ -44,7 +44,8 @@ export function requestHistory(rampOf) {
       x: LEFT + slot * (KEPT - entries.length + i + 0.5),
       y: entry.spent > 0 ? y(entry.spent) : HEIGHT - BOTTOM,
     }));
-    svg.replaceChildren(...rows, ...placed.map(({ entry, x, y: top }, i) => dot(entry, x, top, i)));
+    const unit = s("text", { class: "axis-text", x: width - RIGHT, y: TOP - 1, "text-anchor": "end" }, "ms spent");
+    svg.replaceChildren(...rows, unit, ...placed.map(({ entry, x, y: top }, i) => dot(entry, x, top, i)));
     const summary = summarise(entries);
     byId("history-summary").textContent = summary;
     svg.setAttribute("aria-label", `Time spent on each of the last requests, in ms. ${summary}`);
@@ -92,7 +93,7 @@ export function entryOf(answer) {
   };
 }
 
-export const refusalOf = (error, budget) => ({ spent: 0, budget, met: false, refused: error.title });
+export const refusalOf = (error, budget) => ({ spent: 0, budget, met: false, refused: error.title ?? "Failed" });
 
 function describe(entry) {
   if (entry.refused) return ["Refused", entry.refused, entry.budget ? `budget ${ms(entry.budget)}` : ""];

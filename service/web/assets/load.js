@@ -69,7 +69,7 @@ export function loadPanel(context, onAnswer, onError) {
       const budget = plan.budgets[Math.floor(Math.random() * plan.budgets.length)];
       const sentAt = elapsed();
       stats.sent += 1;
-      const flight = classify(blob, { budget, refuse: true }, controller.signal)
+      const flight = classify(blob, { budget }, controller.signal)
         .then((answer) => {
           stats.answer(sentAt, answer);
           onAnswer(answer);

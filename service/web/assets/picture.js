@@ -5,12 +5,12 @@ import { cropBox, drawAsSeen } from "./crop.js";
 import { count, shortLabel } from "./format.js";
 
 const EXAMPLES = [
-  ["lemon", "a lemon on a table"],
-  ["clock", "a wall clock"],
-  ["daisy", "a daisy in a meadow"],
   ["traffic-light", "a traffic light at dusk"],
-  ["balloon", "a hot-air balloon over hills"],
   ["ladybug", "a ladybug on a leaf"],
+  ["clock", "a clock on a wall"],
+  ["daisy", "a daisy in a meadow"],
+  ["balloon", "a hot-air balloon over hills"],
+  ["lemon", "a lemon on a table"],
 ];
 
 /**
@@ -78,7 +78,7 @@ export function pictureCard(onPicture) {
       const button = h(
         "button",
         { type: "button", "aria-pressed": "false", "aria-label": `Example: ${title}`, title },
-        h("img", { src: `/assets/examples/${file}.jpg`, alt: "", width: 48, height: 48 }),
+        h("img", { src: `/assets/examples/${file}.jpg`, alt: "", width: 104, height: 78 }),
       );
       button.addEventListener("click", () => takeExample(file, title, button));
       return button;

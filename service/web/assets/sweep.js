@@ -87,13 +87,14 @@ function fillCell(node, answer, before) {
   const changed = before && before.predictions[0].index !== best.index;
   node.classList.remove("pending");
   node.classList.toggle("changed", Boolean(changed));
-  node.append(
+  const lines = [
     h("div", { class: "label", title: best.label }, shortLabel(best.label)),
     h("div", { class: "bar", "aria-hidden": "true" }, h("span", { vars: { "--share": `${100 * best.score}%` } })),
     h("div", { class: "meta" }, h("span", null, percent(best.score, 0)), h("span", null, ms(answer.budget.spent_ms))),
     answer.weights === "generated" && h("div", { class: "meta" }, "weights generated"),
     changed && h("div", { class: "changed-note" }, "answer changes"),
-  );
+  ];
+  node.append(...lines.filter(Boolean));
 }
 
 function conclude(answers) {

@@ -17,8 +17,10 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
-# Containers are built by `test-docker` only; the browser tests run wherever there is a browser.
-SELECT   := not docker$(if $(CHROMIUM),, and not browser)
+PROMTOOL := $(shell command -v promtool)
+# Containers are built by `test-docker` only; the browser tests run wherever there is a browser, the
+# unit tests of the alert rules wherever there is Prometheus.
+SELECT   := not docker$(if $(CHROMIUM),, and not browser)$(if $(PROMTOOL),, and not promtool)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-browser test-docker coverage check format bench train-smoke \
@@ -47,6 +49,7 @@ serve: $(READY) ## Serve a bundle (BUNDLE=, HOST=, PORT=); the embedded one by d
 
 test: $(READY) ## Run the tests (TESTS= narrows them)
 	@$(if $(CHROMIUM),:,echo "No chromium on this machine: the browser tests are left out.")
+	@$(if $(PROMTOOL),:,echo "No promtool on this machine: the tests of the alert rules are left out.")
 	$(BIN)/python -m pytest -m "$(SELECT)" $(TESTS)
 
 test-browser: $(READY) ## Run the tests that drive chromium

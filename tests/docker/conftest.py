@@ -1,0 +1,55 @@
+"""An engine, the images, and the stack: each made once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.docker.containers import ROOT, Engine, Stack
+from tests.docker.traffic import Traffic, picture
+
+BASE = "python:3.11-slim-bookworm"
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    engine = Engine.find()
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def stack(engine: Engine) -> Iterator[Stack]:
+    """The real compose file. Grafana is part of it wherever its image can be had."""
+    images = {name: service["image"] for name, service in COMPOSE["services"].items()}
+    assert engine.provide(BASE, "base")
+    assert engine.provide(images["prometheus"], "prometheus")
+    services = ["service", "prometheus"]
+    if engine.provide(images["grafana"], None):
+        services.append("grafana")
+    stack = Stack(engine, {"SAN_AGREEMENT_FRACTION": "1"}, tuple(services))
+    try:
+        stack.compose("build", "service", timeout=3600)
+        stack.compose("up", "-d", "--pull", "never", "--wait", *services, timeout=400)
+        yield stack
+    finally:
+        stack.compose("down", "-v", "--timeout", "5", check=False)
+
+
+@pytest.fixture(scope="session")
+def traffic(stack: Stack) -> tuple[Traffic, float, float]:
+    """What was sent, and from when to when Prometheus saw it."""
+    traffic = Traffic(stack.url("service"), [picture(seed) for seed in range(12)])
+    start = time.time()
+    traffic.learn_truth()
+    traffic.steady(25)
+    traffic.burst()
+    traffic.steady(15)
+    time.sleep(12)  # two scrapes and an evaluation after the last request
+    return traffic, start, time.time()

@@ -1,0 +1,165 @@
+"""The unmodified Dockerfile and compose file, on a real engine, with a real Prometheus."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from tests.docker.containers import Stack
+from tests.docker.expressions import panel_expressions, rule_expressions, rules
+from tests.docker.traffic import Traffic, picture, post
+
+pytestmark = pytest.mark.docker
+
+
+def _wait(what: str, seconds: float, condition) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.5)
+
+
+def test_every_started_service_answers(stack: Stack):
+    for name in stack.services:
+        state = stack.container(name)["State"]
+        assert (state["Status"], state["Health"]["Status"]) == ("running", "healthy")
+    version = stack.get("service", "/version")
+    assert version["model"]["name"]
+    assert stack.get("prometheus", "/api/v1/status/buildinfo")["status"] == "success"
+    if "grafana" in stack.services:
+        found = {board["uid"] for board in stack.get("grafana", "/api/search", type="dash-db")}
+        assert found == {"san-latency", "san-accuracy", "san-weights"}
+
+
+def test_the_service_is_confined(stack: Stack):
+    container = stack.container("service")
+    host = container["HostConfig"]
+    assert container["Config"]["User"] == "10001:10001"
+    assert host["ReadonlyRootfs"]
+    assert host["CapDrop"] == ["ALL"]
+    assert "no-new-privileges:true" in host["SecurityOpt"]
+    assert host["Memory"] == 4 << 30
+    assert host["NanoCpus"] == 2_000_000_000
+    inside = stack.compose(
+        "exec", "-T", "service", "sh", "-c",
+        "id -u; touch /usr/x 2>&1; touch /opt/san/x 2>&1; touch /data/x /tmp/x && echo fine",
+    )  # fmt: skip
+    lines = inside.splitlines()
+    assert lines[0] == "10001"
+    assert sum("Read-only file system" in line for line in lines) == 2
+    assert lines[-1] == "fine"
+
+
+def test_everything_listens_on_this_machine_only(stack: Stack):
+    for name in stack.services:
+        for bindings in stack.container(name)["NetworkSettings"]["Ports"].values():
+            assert {binding["HostIp"] for binding in bindings or []} <= {"127.0.0.1"}
+
+
+def test_what_was_measured_outlives_the_container(stack: Stack):
+    assert "latency-" in stack.compose("exec", "-T", "service", "ls", "/data")
+
+
+def test_prometheus_scrapes_the_service_and_evaluates_the_rules(stack: Stack, traffic):
+    targets = stack.get("prometheus", "/api/v1/targets")["data"]["activeTargets"]
+    assert {(t["labels"]["job"], t["health"]) for t in targets} == {
+        ("san-serve", "up"),
+        ("prometheus", "up"),
+    }
+    groups = stack.get("prometheus", "/api/v1/rules")["data"]["groups"]
+    loaded = [rule for group in groups for rule in group["rules"]]
+    assert len(loaded) == len(rules())
+    assert {rule["health"] for rule in loaded} == {"ok"}
+
+
+def test_the_traffic_was_of_all_kinds(traffic: tuple[Traffic, float, float]):
+    sent, _, _ = traffic
+    assert sent.statuses[200] > 100
+    assert sent.statuses[422] > 0  # impossible budgets
+    assert sent.statuses[500] == sent.statuses[0] == 0
+    assert len(sent.resolutions) > 3
+    assert sent.feedback > 50
+
+
+@pytest.mark.parametrize(("name", "expr"), panel_expressions())
+def test_every_panel_has_data(stack: Stack, traffic, name: str, expr: str):
+    _has_data(stack, traffic, expr)
+
+
+@pytest.mark.parametrize(("name", "expr"), rule_expressions())
+def test_every_rule_has_data(stack: Stack, traffic, name: str, expr: str):
+    _has_data(stack, traffic, expr)
+
+
+def _has_data(stack: Stack, traffic: tuple[Traffic, float, float], expr: str) -> None:
+    _, start, end = traffic
+    series = stack.query(expr, start, end)
+    values = [float(value) for one in series for _, value in one["values"]]
+    assert any(math.isfinite(value) for value in values), f"no data for {expr}"
+
+
+def test_sighup_swaps_the_bundle_without_losing_a_request(stack: Stack):
+    statuses: list[int] = []
+    stop = threading.Event()
+
+    def knock() -> None:
+        while not stop.is_set():
+            statuses.append(post(stack.url("service", "/classify"), picture(1))[0])
+
+    def swapped() -> bool:
+        with urllib.request.urlopen(stack.url("service", "/metrics"), timeout=10) as answer:
+            return b'san_reloads_total{result="swapped"} 1.0' in answer.read()
+
+    thread = threading.Thread(target=knock)
+    thread.start()
+    try:
+        stack.compose("kill", "-s", "HUP", "service")
+        _wait("the swap", 120, swapped)
+    finally:
+        stop.set()
+        thread.join()
+    assert len(statuses) > 1
+    assert set(statuses) == {200}
+
+
+def test_the_service_does_without_prometheus(stack: Stack):
+    stack.compose("stop", "--timeout", "5", "prometheus")
+    assert post(stack.url("service", "/classify"), picture(2))[0] == 200
+    stack.compose("up", "-d", "--pull", "never", "--wait", "prometheus")
+
+
+def test_stopping_drains_and_a_new_container_is_ready_sooner(stack: Stack):
+    """Last: it ends the service that the others use."""
+    outcomes: list[int] = []
+    stop = threading.Event()
+
+    def knock() -> None:
+        while not stop.is_set():
+            outcomes.append(post(stack.url("service", "/classify"), picture(3, 1500))[0])
+
+    threads = [threading.Thread(target=knock) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        _wait("answers", 60, lambda: outcomes.count(200) >= 8)
+        stack.compose("stop", "service", timeout=60)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    state = stack.container("service")["State"]
+    assert state["ExitCode"] == 0
+    assert not state["OOMKilled"]
+    # Accepted requests were answered; later ones were told so (503) or found nobody (0).
+    assert set(outcomes) <= {200, 503, 0}
+    assert "draining" in stack.compose("logs", "service")
+
+    begun = time.monotonic()
+    stack.compose("rm", "-f", "service")
+    stack.compose("up", "-d", "--pull", "never", "--wait", "service", timeout=400)
+    assert time.monotonic() - begun < 120
+    assert "measured on this host before" in stack.compose("logs", "service")

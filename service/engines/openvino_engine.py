@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from san_core.folding import FoldedArchitecture
+from san_core.quantization import quantised_resolutions, ranges_for
 from service.engines.base import EngineUnavailableError
 from service.engines.cpu_probe import CpuDecision, apply, probe
+from service.engines.openvino_int8 import quantise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,7 +106,10 @@ class OpenVinoEngine:
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """What `build` accepts."""
+        """What `build` accepts: int8 too, if the bundle was quantised and the CPU computes it."""
+        trained = set(self._bundle.network.resolutions)
+        if self._decision.int8 and trained <= set(quantised_resolutions(self._bundle.extras)):
+            return ("float", "int8")
         return ("float",)
 
     def describe(self) -> dict[str, str]:
@@ -119,9 +124,15 @@ class OpenVinoEngine:
 
     def build(self, point: OperatingPoint) -> OpenVinoNetwork:
         """Generate the weights of a point, fold them, put them into the template and compile it."""
-        tensors = self._folded.fold(self._bundle.network.generate(point.resolution, point.mode))
+        network = self._bundle.network
+        tensors = self._folded.fold(network.generate(point.resolution, point.mode))
         size = sum(t.nbytes for t in tensors.values() if t.is_floating_point())
         graph = self._template.fill(tensors)
+        if point.precision == "int8":
+            self._check_int8(point)
+            ranges = ranges_for(network, self._bundle.extras, point.resolution, point.mode)
+            saved = quantise(graph, tensors, ranges)
+            size -= saved
         single = self._compile(graph, 1, point.resolution)
         many = None
         if self._max_batch > 1:
@@ -131,6 +142,13 @@ class OpenVinoEngine:
 
     def close(self) -> None:
         """Nothing to release beyond what the garbage collector does."""
+
+    def _check_int8(self, point: OperatingPoint) -> None:
+        if "int8" not in self.precisions:
+            raise EngineUnavailableError(
+                f"{point.resolution} cannot run in int8: the bundle was not quantised (see "
+                "'san quantize'), or this CPU does not compute it."
+            )
 
     def _compile(self, graph: Any, batch: int | tuple[int, int], resolution: int) -> Any:
         """Fix the graph's shape, and compile it to one stream on this engine's share of the cores.

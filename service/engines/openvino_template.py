@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from san_core.errors import ArchitectureError
+from service.engines.base import EngineUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +95,7 @@ def _make_places(graph: Any, filled: nn.Module) -> None:
             _replace(node, _place(node, name))
             tensors.pop(name, None)
     if tensors:
-        raise ArchitectureError(
+        raise EngineUnavailableError(
             f"{type(filled).__name__} cannot run on OpenVINO: its graph has no constant for "
             f"{', '.join(sorted(tensors)[:3])}. Use the torch engine."
         )
@@ -112,7 +112,12 @@ class Template:
     def convert(cls, module: nn.Module) -> Template:
         """Convert a folded architecture; it needs no storage."""
         filled = _with_random_storage(module)
-        graph = _convert(filled)
+        try:
+            graph = _convert(filled)
+        except RuntimeError as error:
+            raise EngineUnavailableError(
+                f"{type(module).__name__} cannot be converted to OpenVINO: {error}"
+            ) from error
         _make_places(graph, filled)
         return cls(graph)
 
@@ -168,7 +173,7 @@ class Template:
                 _replace(place, constant)
                 empty.discard(name)
         if empty:
-            raise ArchitectureError(
+            raise EngineUnavailableError(
                 f"The OpenVINO graph has no place for {', '.join(sorted(empty)[:3])}."
             )
         return graph

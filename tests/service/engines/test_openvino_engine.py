@@ -9,7 +9,6 @@ import torch
 
 from san_core.architectures import FIRST_CLASS
 from san_core.bundle import Bundle, Manifest
-from san_core.errors import ArchitectureError
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
@@ -136,7 +135,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
 def test_a_template_without_a_place_for_a_tensor_is_refused() -> None:
     template = Template.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
     tensors = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3)).state_dict()
-    with pytest.raises(ArchitectureError, match=r"1\.bias"):
+    with pytest.raises(EngineUnavailableError, match=r"1\.bias"):
         template.fill(tensors)
 
 

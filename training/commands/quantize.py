@@ -1,0 +1,97 @@
+"""`san quantize`: what int8 needs to know about a bundle, from images without labels."""
+
+import argparse
+import datetime
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from san_core import bundle as bundles
+from san_core.folding import FoldedArchitecture
+from san_core.quantization import PREFIX, quantisable, to_extras
+from training.calibrate import images_at
+from training.data.folder import index_unlabelled
+from training.errors import RecipeError
+from training.export import stored_type
+from training.quantize import calibrate_ranges, sensitivities
+
+HELP = "Calibrate int8 from images, without labels, so that the service may run it where it pays."
+
+_SENSITIVITY_IMAGES = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("--images", type=Path, required=True, metavar="DIR", help="any images")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="BUNDLE", help="write here instead of in place"
+    )
+    parser.add_argument("--limit", type=int, default=256, help="images to use; 0 is all")
+    parser.add_argument(
+        "--noise",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="leave a layer in float if its rounding alone makes more than this share of the "
+        "logits' power noise (%(default)s)",
+    )
+    parser.add_argument(
+        "--keep-float", default="", metavar="LAYER,LAYER", help="leave these layers in float too"
+    )
+    parser.add_argument("--workers", type=int, default=-1)
+    parser.add_argument("--device", default="cpu")
+
+
+def _kept(text: str, known: set[str]) -> set[str]:
+    kept = {part.strip() for part in text.split(",") if part.strip()}
+    for name in sorted(kept - known):
+        raise RecipeError(f"--keep-float {name}: the network has no such layer.")
+    return kept
+
+
+def run(args: argparse.Namespace) -> int:
+    """Calibrate every trained resolution, find the sensitive layers, write the bundle."""
+    loaded = bundles.load(args.bundle, args.device)
+    network = loaded.network
+    folded = FoldedArchitecture(network.skeleton)
+    kept = _kept(args.keep_float, set(quantisable(folded.module)))
+    folder = index_unlabelled(args.images).limited(args.limit)
+    device = torch.device(args.device)
+    preprocessing = loaded.manifest.preprocessing
+    ranges = {}
+    for resolution in network.resolutions:
+        print(f"Calibrating {resolution} on {len(folder)} images …", file=sys.stderr)
+        images = images_at(folder, resolution, preprocessing, device, workers=args.workers)
+        ranges[resolution] = calibrate_ranges(network, folded, resolution, images)
+    largest = network.resolutions[0]
+    few = folder.limited(_SENSITIVITY_IMAGES)
+    print(f"Measuring each layer's rounding at {largest} …", file=sys.stderr)
+    batch = torch.cat(list(images_at(few, largest, preprocessing, device, workers=0)))
+    shares = sensitivities(network, folded, largest, batch, ranges[largest])
+    sensitive = {layer for layer, share in shares.items() if share > args.noise}
+    for layer in sorted(shares, key=lambda name: -shares[name])[:10]:
+        note = "  stays in float" if layer in sensitive | kept else ""
+        print(f"{layer:<40} {shares[layer]:9.2e} of the logits' power{note}")
+    extras = {n: t for n, t in loaded.extras.items() if not n.startswith(f"{PREFIX}.")}
+    for resolution, found in ranges.items():
+        chosen = {n: r for n, r in found.items() if n not in sensitive | kept}
+        extras |= to_extras(resolution, chosen)
+    # What was measured in int8 before does not hold for the new ranges.
+    accuracy = tuple(a for a in loaded.manifest.accuracy if a.precision != "int8")
+    provenance = loaded.manifest.provenance | {
+        "quantization": {
+            "command": shlex.join(["san", *sys.argv[1:]]),
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "images": len(folder),
+            "float_layers": sorted(sensitive | kept),
+        }
+    }
+    manifest = loaded.manifest.model_copy(update={"accuracy": accuracy, "provenance": provenance})
+    target = args.output or args.bundle
+    bundles.save(target, network.cpu(), manifest, dtype=stored_type(args.bundle), extras=extras)
+    count = len(shares) - len(sensitive | kept)
+    print(f"Wrote {target}: {count} of {len(shares)} layers in int8; measure it: san evaluate.")
+    return 0

@@ -7,6 +7,9 @@ take the centre T x T, normalise. Resizing and cropping are one step: the centre
 
 import io
 import math
+import struct
+import warnings
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +34,8 @@ MAX_PIXELS = 100_000_000
 """How many pixels `decode` takes unless told otherwise."""
 # `decode` checks sizes itself; Pillow's own check would warn from whichever thread decodes.
 Image.MAX_IMAGE_PIXELS = None
+# Damage that a decoder can live with is no news, and remembering each sentence would be a leak.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 Interpolation = Literal["bilinear", "bicubic"]
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -45,7 +50,9 @@ _BROKEN = (
     KeyError,
     TypeError,
     EOFError,
-    OverflowError,
+    ArithmeticError,
+    struct.error,
+    zlib.error,
 )
 
 
@@ -113,7 +120,11 @@ def inspect(data: bytes | Path) -> ImageHeader:
         width, height = image.size
         if _is_sideways(image):
             width, height = height, width
-        return ImageHeader(str(image.format), width, height, getattr(image, "n_frames", 1))
+        try:
+            frames: int = getattr(image, "n_frames", 1)
+        except _BROKEN as error:
+            raise CorruptImageError(f"The image's frames cannot be counted: {error}.") from error
+        return ImageHeader(str(image.format), width, height, frames)
 
 
 def _is_sideways(image: Image.Image) -> bool:

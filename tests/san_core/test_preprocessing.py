@@ -1,4 +1,6 @@
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from torchvision.transforms import v2
 
 from san_core.errors import (
     CorruptImageError,
+    ImageError,
     ImageTooLargeError,
     NotAnImageError,
     UnsupportedFormatError,
@@ -204,3 +207,31 @@ def test_files_are_read_too(tmp_path: Path) -> None:
     assert decode(file).size == (300, 200)
     with pytest.raises(NotAnImageError, match="no file"):
         decode(tmp_path / "none.jpg")
+
+
+def test_an_animation_may_end_anywhere() -> None:
+    frames = [photo(16, 12), photo(16, 12).rotate(90), photo(16, 12).rotate(180)]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert inspect(data).frames == 3
+    refused = 0
+    for end in range(1, len(data)):
+        try:
+            inspect(data[:end])
+        except ImageError:
+            refused += 1
+    assert refused > 0
+
+
+def test_damage_that_can_be_lived_with_is_not_talked_about() -> None:
+    # A process of its own: the test runner has filters that go before ours.
+    program = (
+        "import sys; from san_core.preprocessing import inspect; "
+        "from san_core.errors import ImageError\n"
+        "try: inspect(sys.stdin.buffer.read())\n"
+        "except ImageError: print('refused')"
+    )
+    cut = encoded(photo(16, 12), "TIFF")[:14]
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=cut, capture_output=True, check=True
+    )
+    assert (done.stdout, done.stderr) == (b"refused\n", b"")

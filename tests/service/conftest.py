@@ -21,6 +21,8 @@ from san_core.bundle import Accuracy, Manifest, save
 from san_core.mode import Mode
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from service.app import make_app, make_service
+from service.deployment import Engines
+from service.engines.base import Engine
 from service.lifecycle import Service
 from service.server import Server, server_config
 from service.settings import Settings
@@ -72,9 +74,13 @@ class Running:
 
 
 @contextmanager
-def serving(settings: Settings, *, ready: bool = True) -> Iterator[Running]:
-    """Run a server in a thread until the block ends."""
+def serving(
+    settings: Settings, *, ready: bool = True, engine: Engine | None = None
+) -> Iterator[Running]:
+    """Run a server in a thread until the block ends, perhaps with an engine of the test's own."""
     service = make_service(settings)
+    if engine is not None:
+        service._choose_engine = lambda _: Engines(engine, None)
     server = Server(server_config(make_app(settings, service), settings), service)
     listener = socket.create_server((settings.host, 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -73,3 +74,41 @@ class FakeNetwork:
         logits = np.zeros((len(batch), self.classes), dtype=np.float32)
         logits[np.arange(len(batch)), batch[:, 0, 0, 0].astype(int) % self.classes] = 5.0
         return logits
+
+
+class GatedEngine:
+    """Runs nothing until its gate opens; counts what it ran."""
+
+    name = "gated"
+    device = "cpu"
+    precisions = ("float",)
+
+    def __init__(self, classes: int) -> None:
+        self.gate = Event()
+        self.gate.set()
+        self.building = Event()
+        self.building.set()
+        self.batches: list[int] = []
+        self.closed = False
+        self._classes = classes
+
+    def describe(self) -> dict[str, str]:
+        return {}
+
+    def build(self, point: OperatingPoint) -> GatedNetwork:
+        assert self.building.wait(30)
+        return GatedNetwork(point, self)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class GatedNetwork(FakeNetwork):
+    def __init__(self, point: OperatingPoint, engine: GatedEngine) -> None:
+        super().__init__(point, classes=engine._classes)
+        self._engine = engine
+
+    def run(self, batch: np.ndarray) -> np.ndarray:
+        assert self._engine.gate.wait(30)
+        self._engine.batches.append(len(batch))
+        return super().run(batch)

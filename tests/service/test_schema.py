@@ -1,0 +1,48 @@
+"""The OpenAPI document against the running service: no 5xx, whatever is sent."""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+
+from tests.service.conftest import picture
+
+OPERATIONS = (
+    "POST /classify",
+    "GET /resolutions",
+    "POST /resolutions/{resolution}/warm",
+    "DELETE /resolutions/{resolution}",
+    "POST /feedback",
+    "GET /healthz",
+    "GET /readyz",
+    "GET /version",
+    "GET /metrics",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    "mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
+)
+def test_no_server_errors(running, operation, mode):
+    method, path = operation.split()
+    schema = schemathesis.openapi.from_url(f"{running.url}/openapi.json")
+    try:
+        strategy = schema[path][method].as_strategy(generation_mode=mode)
+    except schemathesis.errors.SchemathesisError:
+        return
+
+    @given(case=strategy)
+    @settings(
+        max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    )
+    def send(case):
+        if path == "/classify":
+            case.body = picture()
+        response = case.call()
+        # 503 is an answer (draining, expired); a failure is a 500.
+        assert response.status_code < 500 or response.status_code == 503, response.text
+        if response.status_code >= 400:
+            assert response.headers["content-type"][0] == "application/problem+json"
+
+    send()

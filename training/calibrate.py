@@ -1,6 +1,7 @@
 """Calibrating batch norm at more resolutions, from images of a folder."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -9,9 +10,10 @@ from san_core.calibration import exact_statistics
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
-from training.data.folder import ImageFolder
+from training.data.folder import ImageFolder, index_unlabelled
 from training.data.loader import Normaliser, centre_batches
 from training.distributed import Group
+from training.errors import DataError
 
 _BATCH = 64
 
@@ -39,6 +41,21 @@ def images_at(
     ):
         if len(raw.indices) > 1:  # one image alone has no variance where maps are 1 x 1
             yield normalise(raw.pixels[resolution])
+
+
+def calibration_images(
+    data: Path,
+    count: int,
+    preprocessing: Preprocessing,
+    device: torch.device,
+    *,
+    workers: int = -1,
+) -> Callable[[int], Iterable[Tensor]]:
+    """Return what yields `count` training images of DATA at any resolution."""
+    if not (data / "train").is_dir():
+        raise DataError(f"Calibration takes images of {data}/train, which does not exist.")
+    folder = index_unlabelled(data / "train").limited(count)
+    return lambda side: images_at(folder, side, preprocessing, device, workers=workers)
 
 
 def calibrate_all(

@@ -126,6 +126,7 @@ def evaluate(
     panels: dict[str, list[AnyProbe]] = {}
     if full:
         probes += table_probes(trained, tests) + [Probe(side, side) for side in trained]
+    if full and Mode.IDEAL in modes:
         between = [t for t in tests if provenance(t, trained) is Provenance.INTERPOLATED]
         panels[BEFORE] = [Uncalibrated(t, row) for row in trained for t in between]
         if images is not None:

@@ -96,7 +96,6 @@ def write(found: Evaluation, folder: Path) -> list[Path]:
     """Write JSON, Markdown and figures; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     facts, text = folder / "evaluation.json", folder / "evaluation.md"
-    facts.write_text(json.dumps(found.to_json(), indent=1))
     text.write_text(page(found))
     written = [facts, text]
     if found.rows:
@@ -105,4 +104,5 @@ def write(found: Evaluation, folder: Path) -> list[Path]:
         math.isfinite(v) for kind in found.batch_norms.values() for m in kind.values() for v in m
     ):
         written.append(draw_batch_norms(found, folder / "batch_norms.png"))
+    facts.write_text(json.dumps(found.to_json(), indent=1))  # last: it marks a finished evaluation
     return written

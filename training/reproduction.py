@@ -10,8 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training import runlog
+from san_core.bundle import load
+from san_core.mode import Mode
+from training import evaluation_page, runlog
+from training.calibrate import calibrate_all, calibration_images
+from training.data.folder import index_for_classes, validation_root
 from training.data.loader import cores
+from training.distributed import Group
+from training.evaluation import evaluate
 
 BUNDLE = "bundle.safetensors"
 
@@ -105,7 +111,9 @@ def train_all(
                 running.remove(job)
                 if job.process.returncode:
                     failed.append(job.variant)
-                log.info("%s: %s.", job.variant.title, "failed" if job.process.returncode else "done")
+                log.info(
+                    "%s: %s.", job.variant.title, "failed" if job.process.returncode else "done"
+                )
             if time.monotonic() - shown >= every:
                 shown = time.monotonic()
                 log.info("; ".join(_standing(folder, job.variant) for job in running))
@@ -115,3 +123,35 @@ def train_all(
         for job in running:
             job.process.wait()
     return failed
+
+
+def evaluate_all(
+    data: Path,
+    folder: Path,
+    wanted: Sequence[Variant],
+    tests: Sequence[int],
+    group: Group,
+    *,
+    calibration: int = 1000,
+    workers: int = -1,
+) -> None:
+    """Evaluate every trained network that is not evaluated yet, in all ways the page needs."""
+    for variant in wanted:
+        target = folder / variant.name / "evaluation"
+        if (target / "evaluation.json").is_file():
+            continue
+        log.info("Evaluating %s.", variant.title)
+        bundle = load(folder / variant.name / BUNDLE)
+        bundle.network.to(group.device)
+        images = index_for_classes(validation_root(data), bundle.manifest.classes)
+        # The modes are told apart for SAN itself only, as in the paper.
+        modes, unlabelled = [Mode.PROXY], None
+        if variant.name == "san":
+            modes = list(Mode)
+            how = bundle.manifest.preprocessing
+            unlabelled = calibration_images(data, calibration, how, group.device, workers=workers)
+            calibrate_all(bundle.network, tests, unlabelled)
+        found = evaluate(
+            bundle, images, tests, modes, group, full=True, images=unlabelled, workers=workers
+        )
+        evaluation_page.write(found, target)

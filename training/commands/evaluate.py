@@ -5,19 +5,17 @@ import json
 import sys
 from pathlib import Path
 
-import torch
-
 from san_core import bundle as bundles
 from san_core.bundle import Bundle, replace_accuracy
 from san_core.errors import BundleError
 from san_core.mode import Mode
 from san_core.resolution import check_resolution
 from training import evaluation_page
-from training.calibrate import calibrate_all, images_at
-from training.data.folder import ImageFolder, index_for_classes, index_unlabelled, validation_root
+from training.calibrate import calibrate_all, calibration_images
+from training.data.folder import ImageFolder, index_for_classes, validation_root
 from training.distributed import joined_group
-from training.errors import DataError, RecipeError
-from training.evaluation import Evaluation, Images, evaluate
+from training.errors import RecipeError
+from training.evaluation import Evaluation, evaluate
 from training.export import accuracy_entry, stored_type
 from training.tables import with_interval
 
@@ -72,18 +70,6 @@ def _resolutions(text: str | None, bundle: Bundle) -> list[int]:
         raise RecipeError(f"--resolutions {text} is not a list of whole numbers.") from error
 
 
-def _calibration_images(
-    args: argparse.Namespace, bundle: Bundle, device: torch.device
-) -> Images | None:
-    if not args.calibrate:
-        return None
-    if not (args.data / "train").is_dir():
-        raise DataError(f"--calibrate takes images of {args.data}/train, which does not exist.")
-    folder = index_unlabelled(args.data / "train").limited(args.calibrate)
-    preprocessing = bundle.manifest.preprocessing
-    return lambda side: images_at(folder, side, preprocessing, device, workers=args.workers)
-
-
 def _keep(bundle: Bundle, found: Evaluation, folder: ImageFolder, path: Path) -> None:
     dataset = f"{folder.root.parent.name}/{folder.root.name}"
     measured = tuple(accuracy_entry(e.resolution, e.score, dataset, e.mode) for e in found.entries)
@@ -109,7 +95,15 @@ def run(args: argparse.Namespace) -> int:
         folder = index_for_classes(validation_root(args.data), bundle.manifest.classes)
         folder = folder.limited(args.limit)
         bundle.network.to(group.device)
-        images = _calibration_images(args, bundle, group.device)
+        images = None
+        if args.calibrate:
+            images = calibration_images(
+                args.data,
+                args.calibrate,
+                bundle.manifest.preprocessing,
+                group.device,
+                workers=args.workers,
+            )
         if images is not None and Mode.IDEAL in modes:
             calibrate_all(bundle.network, tests, images)
         found = evaluate(

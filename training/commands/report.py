@@ -6,10 +6,14 @@ import signal
 from pathlib import Path
 from types import FrameType
 
+from san_core.bundle import read_manifest
 from training import curves
+from training.config import make_recipe
 from training.data.folder import index_training
+from training.distributed import Group, choose_device
 from training.errors import DataError
-from training.reproduction import train_all, variants
+from training.reproduction import BUNDLE, evaluate_all, train_all, variants
+from training.reproduction_page import ENVELOPE, draw_envelope, page, read_results
 
 HELP = "Reproduce the paper at small scale, or draw a run's curves."
 
@@ -60,7 +64,27 @@ def _reproduce(args: argparse.Namespace) -> int:
     if failed:
         names = ", ".join(variant.name for variant in failed)
         raise DataError(f"These runs failed: {names}. See train.log in {args.output}/NAME.")
+    alone = Group(0, 1, choose_device("auto"))
+    evaluate_all(args.data, args.output, wanted, args.tests, alone)
+    _write_page(args)
     return 0
+
+
+def _write_page(args: argparse.Namespace) -> None:
+    results = read_results(args.output, args.resolutions, args.tests)
+    manifest = read_manifest(args.output / "san" / BUNDLE)
+    recipe = make_recipe(manifest.provenance["recipe"])
+    target = args.markdown or args.output / "reproduction.md"
+    image = target.with_name(f"{target.stem}-{ENVELOPE}")
+    draw_envelope(results, image)
+    training, _ = index_training(args.data)
+    setup = (
+        f"Trained on {len(training.limited(recipe.limit_images))} images of {args.data.name} in "
+        f"{len(training.classes)} classes, from scratch, each network for as many epochs."
+    )
+    command = f"san report reproduce --data {args.data.name} --output DIR --recipe {args.recipe}"
+    target.write_text(page(results, recipe, setup, command, image.name))
+    print(f"Wrote {target} and {image}.")
 
 
 def run(args: argparse.Namespace) -> int:

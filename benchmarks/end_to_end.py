@@ -25,7 +25,7 @@ from benchmarks.our_service import OurService, classify
 from benchmarks.peers.environments import version
 from benchmarks.peers.registry import Peer, PeerEngine, Setup
 from benchmarks.plotting import OURS, PEERS, axes, save
-from benchmarks.processes import ServerError
+from benchmarks.processes import Server, ServerError
 from benchmarks.results import Check, Report, ratio, summarise, table
 from benchmarks.wire import Client
 
@@ -45,15 +45,16 @@ class Entrant:
     """Somebody to be asked, and what it took each round."""
 
     name: str
-    port: int
+    server: Server
     request: bytes
     rounds: list[list[float]] = field(default_factory=list)
     per_s: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
 
     def ask(self, pace: Pace) -> None:
         """One block of requests, after some that do not count."""
         self.rounds.append([])
-        with Client(self.port) as client:
+        with Client(self.server.port) as client:
             until = time.monotonic() + pace.block_s
             for _ in range(3):
                 client.send(self.request)
@@ -78,26 +79,33 @@ def take_turns(entrants: Sequence[Entrant], pace: Pace) -> None:
 def throughput(entrants: Sequence[Entrant], pace: Pace) -> None:
     """What each gives when it always has something to do; there and back again."""
     for entrant in [*entrants, *reversed(entrants)]:
-        entrant.per_s.append(capacity(entrant.port, [entrant.request], seconds=pace.capacity_s / 2))
+        cpu = entrant.server.cpu_s()
+        entrant.per_s.append(
+            capacity(entrant.server.port, [entrant.request], seconds=pace.capacity_s / 2)
+        )
+        entrant.cpu_ms.append(
+            (entrant.server.cpu_s() - cpu) * 1e3 / (entrant.per_s[-1] * pace.capacity_s / 2 or 1)
+        )
 
 
 def duel(peer: Peer, ours: OurService, it: Contest, pace: Pace) -> list[dict[str, Any]]:
     """One peer against our service at the same resolution, in the same minutes."""
     body, found = it.body, []
-    own = Entrant("ours", ours.port, classify(body, resolution=it.resolution))
+    own = Entrant("ours", ours, classify(body, resolution=it.resolution))
     with contextlib.ExitStack() as running:
         entrants = []
         for engine in PeerEngine:
             server = running.enter_context(it.peer(peer, engine, Setup.LATENCY))
             server.await_ready(peer.request(body))
-            entrants.append(Entrant(str(engine), server.port, peer.request(body)))
+            entrants.append(Entrant(str(engine), server, peer.request(body)))
         take_turns([own, *entrants], pace)
         throughput([own, entrants[-1]], pace)
     with it.peer(peer, PeerEngine.OPENVINO, Setup.THROUGHPUT) as server:
         server.await_ready(peer.request(body))
-        wide = Entrant("throughput", server.port, peer.request(body))
+        wide = Entrant("throughput", server, peer.request(body))
         throughput([wide], pace)
-    per_s = max(np.mean(entrants[-1].per_s), np.mean(wide.per_s))
+    best = max(entrants[-1], wide, key=lambda entrant: np.mean(entrant.per_s))
+    per_s = np.mean(best.per_s)
     for entrant in entrants:
         compiled = entrant.name == PeerEngine.OPENVINO
         found.append(
@@ -114,6 +122,8 @@ def duel(peer: Peer, ours: OurService, it: Contest, pace: Pace) -> list[dict[str
                 },
                 "best_per_s": float(per_s) if compiled else None,
                 "ours_per_s": own.per_s,
+                "best_cpu_ms": float(np.mean(best.cpu_ms)) if compiled else None,
+                "ours_cpu_ms": float(np.mean(own.cpu_ms)),
                 "throughput_ratio": float(np.mean(own.per_s) / per_s) if compiled else None,
             }
         )
@@ -135,7 +145,7 @@ def every_resolution(
         for point in service.points():
             if point.frontier and point.resolution not in [r for s, r, _ in labels if s is service]:
                 request = classify(it.body, resolution=point.resolution)
-                entrants.append(Entrant(service.name, service.port, request))
+                entrants.append(Entrant(service.name, service, request))
                 labels.append((service, point.resolution, point))
     take_turns(entrants, Pace(pace.rounds, pace.block_s / 2, pace.block_requests, 0))
     return [
@@ -173,6 +183,8 @@ def tell(made: Report, it: Contest) -> None:
             "{:.2f} ({:.2f} to {:.2f})".format(*fact["ratio"]),
             "-" if fact["best_per_s"] is None else f"{fact['best_per_s']:.0f}",
             "-" if fact["best_per_s"] is None else f"{np.mean(fact['ours_per_s']):.0f}",
+            "-" if fact["best_per_s"] is None else f"{fact['best_cpu_ms']:.1f}",
+            "-" if fact["best_per_s"] is None else f"{fact['ours_cpu_ms']:.1f}",
         ]
         for fact in duels
     ]
@@ -182,7 +194,7 @@ def tell(made: Report, it: Contest) -> None:
         "answer; a peer gets the better of one worker with all cores and one worker per core."
     )
     head = ["peer", "p50 ms (rounds)", "p95 ms", "p99 ms", "ours p50", "times slower (rounds)"]
-    made.say(table([*head, "requests/s", "ours/s"], rows))
+    made.say(table([*head, "requests/s", "ours/s", "CPU ms/request", "ours CPU ms"], rows))
     eager = min(f["ratio"][0] for f in duels if f["engine"] == PeerEngine.EAGER)
     compiled = min(f["ratio"][0] for f in duels if f["engine"] == PeerEngine.OPENVINO)
     most = max((f for f in duels if f["best_per_s"]), key=lambda f: f["best_per_s"])

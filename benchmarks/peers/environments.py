@@ -37,7 +37,7 @@ def ensure(peer: Peer, directory: Path = DEFAULT_DIRECTORY) -> Path:
 
 def version(peer: Peer, directory: Path = DEFAULT_DIRECTORY) -> str:
     """The installed version of the peer itself."""
-    package = peer.requirements[0].split("[")[0]
+    package = peer.requirements[0].split("==")[0].split("[")[0]
     code = f"import importlib.metadata as m; print(m.version({package!r}))"
     python = directory / peer.name / "bin" / "python"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)

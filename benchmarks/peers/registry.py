@@ -39,7 +39,7 @@ class Peer:
     command: tuple[str, ...]
     """Run in a directory of its own with the environment's `bin` in front; {port} is filled in."""
     request: Callable[[bytes], bytes] = field(default=lambda body: post("/classify", body))
-    start_seconds: float = 120.0
+    start_seconds: float = 300.0
 
     def files(self, port: int, workers: int) -> dict[str, str]:
         """Configuration files it wants in its working directory."""
@@ -65,30 +65,35 @@ PEERS = (
     Peer(
         "fastapi",
         "FastAPI",
-        ("fastapi", "uvicorn[standard]", "python-multipart", "pillow"),
+        ("fastapi==0.162.4", "uvicorn[standard]", "python-multipart", "pillow"),
         ("python", str(HERE / "fastapi_service.py")),
         request=lambda body: form("/classify", "image", body),
     ),
     Peer(
         "litserve",
         "LitServe",
-        ("litserve", "python-multipart", "pillow"),
+        ("litserve==0.2.19", "python-multipart", "pillow"),
         ("python", str(HERE / "litserve_service.py")),
         request=lambda body: form("/classify", "image", body),
     ),
     Peer(
         "bentoml",
         "BentoML",
-        ("bentoml", "pillow"),
+        ("bentoml==1.4.39", "pillow"),
         ("bentoml", "serve", "bentoml_service:Classify", "--port", "{port}", "--host", "127.0.0.1"),
     ),
-    Peer("mlserver", "MLServer", ("mlserver", "pillow"), ("mlserver", "start", ".")),
+    Peer(
+        "mlserver",
+        "MLServer",
+        # Its workers ask for an event loop in a way that uvloop 0.22 and later refuse.
+        ("mlserver==1.7.1", "uvloop<0.22", "pillow"),
+        ("mlserver", "start", "."),
+    ),
     Peer(
         "ray",
         "Ray Serve",
-        ("ray[serve]", "pillow"),
+        ("ray[serve]==2.60.0", "pillow"),
         ("python", str(HERE / "ray_service.py")),
-        start_seconds=180.0,
     ),
 )
 """Every peer, in the order of the tables."""

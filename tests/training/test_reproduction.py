@@ -1,0 +1,110 @@
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.conftest import ARCHITECTURE
+from training import comparison, reproduction
+from training.accuracy import Score
+from training.commands import report
+from training.comparison import difference
+from training.reproduction import Variant, variants
+
+N = 1000
+
+
+def cells(values: dict[tuple[int, int], float]) -> dict[tuple[int, int], Score]:
+    return {key: Score(N, round(N * share), N) for key, share in values.items()}
+
+
+def test_the_eight_networks_of_the_comparison() -> None:
+    wanted = variants((128, 112, 96, 80, 64))
+    assert [v.name for v in wanted][:2] == ["san", "baseline_128"]
+    assert len({v.name for v in wanted}) == 8
+    assert ("--beta", "0", "--shared-batch-norm") in [v.options for v in wanted]
+
+
+def test_findings_say_yes_where_the_paper_is_right_and_no_where_not() -> None:
+    sides = (64, 32)
+    every = [(row, test) for row in sides for test in sides]
+    low = cells(dict.fromkeys(every, 0.5))
+    high = cells(dict.fromkeys(every, 0.7))
+    assert comparison.diagonal(high, low, sides).agrees
+    assert "Clear at 64, 32" in comparison.diagonal(high, low, sides).outcome
+    assert not comparison.diagonal(low, high, sides).agrees
+    assert "Below the baseline at 64, 32" in comparison.diagonal(low, high, sides).outcome
+    assert comparison.off_diagonal(high, low, sides, sides).agrees
+    assert not comparison.off_diagonal(low, high, sides, sides).agrees
+    small_end = cells(dict.fromkeys(every, 0.5) | {(32, 32): 0.6})
+    assert comparison.distillation(small_end, low, sides).agrees
+    assert not comparison.distillation(low, small_end, sides).agrees
+    assert comparison.shared_batch_norm(high, low, sides).agrees
+    assert not comparison.shared_batch_norm(low, low, sides).agrees
+    close = {(48, "proxy"): Score(N, 500, N), (48, "ideal"): Score(N, 510, N)}
+    close[48, "data_free"] = Score(N, 505, N)
+    assert comparison.modes(close, sides).agrees
+    apart = close | {(48, "ideal"): Score(N, 600, N)}
+    assert not comparison.modes(apart, sides).agrees
+
+
+def test_differences_carry_their_uncertainty() -> None:
+    clear = difference(Score(N, 600, N), Score(N, 500, N))
+    assert str(clear) == "+10.0 ± 4.3"
+    assert clear.is_clear
+    assert not difference(Score(N, 510, N), Score(N, 500, N)).is_clear
+
+
+def test_finished_runs_are_skipped_and_failures_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    real = reproduction.subprocess.Popen
+
+    def popen(command: list[str], **options: object) -> object:
+        name = Path(command[command.index("--output") + 1]).name
+        started.append(name)
+        code = "import sys; sys.exit(3)" if name == "bad" else "pass"
+        return real([sys.executable, "-c", code], **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(reproduction.subprocess, "Popen", popen)
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / reproduction.BUNDLE).write_bytes(b"")
+    wanted = [Variant(name, name) for name in ("done", "bad", "good")]
+    failed = reproduction.train_all(tmp_path, tmp_path, wanted, [], jobs=2)
+    assert sorted(started) == ["bad", "good"]
+    assert [v.name for v in failed] == ["bad"]
+
+
+@pytest.mark.slow
+def test_one_command_trains_evaluates_and_writes_the_page(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The runs happen in this process: eight interpreters would only load torch eight times.
+    def train_here(
+        data: Path, folder: Path, wanted: list[Variant], options: list[str], **_: object
+    ) -> list[Variant]:
+        from training.__main__ import main
+
+        for variant in wanted:
+            run = folder / variant.name
+            where = ["--data", str(data), "--output", str(run), "--quiet", "--workers", "0"]
+            small = ["--arch", ARCHITECTURE, "--batch-size", "12"]
+            line = [*where, *options, *small, *variant.options]
+            assert main(["train", *line, "--export", str(run / reproduction.BUNDLE)]) == 0
+        return []
+
+    monkeypatch.setattr(report, "train_all", train_here)
+    torch.manual_seed(0)
+    from training.__main__ import main
+
+    page = tmp_path / "docs" / "reproduction.md"
+    page.parent.mkdir()
+    line = f"reproduce --data {data} --output {tmp_path / 'runs'} --recipe tiny --epochs 1"
+    more = f"--resolutions 48,32 --tests 56,48,40,32 --limit-images 24 --markdown {page}"
+    assert main(["report", *line.split(), *more.split()]) == 0
+    text = page.read_text()
+    for expected in ("| **no** |", "Table 1, left", "Table 3, right", "Table 6", "shufflenet"):
+        assert expected in text
+    assert (page.parent / "reproduction-envelope.png").is_file()
+    assert str(tmp_path) not in text  # no paths of this machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,8 @@ class Assets(StaticFiles):
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         """The file, or 304."""
         response = super().file_response(*args, **kwargs)
-        _secure(response.headers)
+        response.headers.update(HEADERS)
         return response
-
-
-def _secure(headers: MutableMapping[str, str]) -> None:
-    for name, value in HEADERS.items():
-        headers[name] = value
 
 
 def add_console(api: FastAPI) -> None:

@@ -19,6 +19,8 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 PATIENCE_MS = 60_000
+_NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
+"""Chromium drops what it is loading when a container starts or stops on the same machine."""
 WIDTHS = {"desktop": (1440, 900), "phone": (390, 844)}
 
 
@@ -30,9 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def chromium() -> str:
-    named = os.environ.get("CHROMIUM")
-    found = [named] if named else map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-    path = next((path for path in found if path), None)
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     assert path, "Install chromium, or name it in CHROMIUM."
     return path
 
@@ -102,7 +103,8 @@ class Visitor:
     ) -> Page:
         size = WIDTHS[width]
         context = self.browser.new_context(
-            viewport={"width": size[0], "height": size[1]}, **options  # type: ignore[arg-type]
+            viewport={"width": size[0], "height": size[1]},
+            **options,  # type: ignore[arg-type]
         )
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
@@ -110,15 +112,20 @@ class Visitor:
         page.on("pageerror", lambda error: watch.complaints.append(str(error)))
         page.on(
             "console",
-            lambda message: message.type in ("error", "warning")
-            and watch.complaints.append(message.text),
+            lambda message: (
+                message.type in ("error", "warning") and watch.complaints.append(message.text)
+            ),
         )
         page.on(
             "request",
-            lambda request: request.url.startswith((url, "blob:"))
-            or watch.foreign.append(request.url),
+            lambda request: (
+                request.url.startswith((url, "blob:")) or watch.foreign.append(request.url)
+            ),
         )
         page.goto(url)
+        while any(_NETWORK_CHANGED in text for text in watch.complaints):
+            watch.complaints.clear()
+            page.reload()
         if answered:
             expect(page.locator(".predictions li")).to_have_count(5)
         return page

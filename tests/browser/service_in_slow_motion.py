@@ -1,8 +1,8 @@
 """The real service on a real socket, with an engine whose times are written down.
 
-A browser test on a busy machine must not depend on how fast the machine is. The service's clock here
-runs a thousand times slower than real time, and jumps by what a run or a build is said to cost: what
-the page shows is the same everywhere.
+A browser test on a busy machine must not depend on how fast the machine is. The service's clock
+here runs a thousand times slower than real time, and jumps by what a run or a build is said to
+cost: what the page shows is the same everywhere.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def test_nothing_sticks_out(visitor, url, width):
     outside = page.evaluate(
         """() => {
           const wide = document.documentElement.clientWidth;
-          const scrolls = (node) => node.closest(".scroll, .strip-scroll, .hidden, .hidden-file, .skip");
+          const aside = ".scroll, .strip-scroll, .hidden, .hidden-file, .skip";
+          const scrolls = (node) => node.closest(aside);
           return [...document.querySelectorAll("body *")]
             .filter((node) => !scrolls(node) && node.getBoundingClientRect().right > wide + 0.5)
             .map((node) => node.outerHTML.slice(0, 80));

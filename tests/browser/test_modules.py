@@ -22,7 +22,8 @@ def test_slider_positions_and_budgets_match(page):
     budgets = page.evaluate(
         """async () => {
           const { budgetAt, positionOf } = await import("/assets/scale.js");
-          return Array.from({ length: 251 }, (_, i) => 4 * i).map((p) => [p, budgetAt(p), positionOf(budgetAt(p))]);
+          const positions = Array.from({ length: 251 }, (_, i) => 4 * i);
+          return positions.map((p) => [p, budgetAt(p), positionOf(budgetAt(p))]);
         }"""
     )
     values = [budget for _, budget, _ in budgets]

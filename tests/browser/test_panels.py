@@ -91,7 +91,9 @@ def test_evicting_twice_is_answered_with_a_sentence(page, visitor):
     assert gone.ok
     page.route("**/resolutions", lambda route: None)  # the row stays as it was
     evict.click()
-    expect(page.locator("#weights-notice")).to_contain_text("No weights for 96 px are in the cache.")
+    expect(page.locator("#weights-notice")).to_contain_text(
+        "No weights for 96 px are in the cache."
+    )
 
 
 def test_the_history_keeps_the_last_hundred(page):
@@ -126,9 +128,7 @@ def test_a_load_run_counts_what_it_sent(page):
     page.locator("#load-budgets input[value='250']").check()
     page.get_by_role("button", name="Start").click()
     expect(page.locator("#load-said")).to_contain_text("Load run over")
-    tiles = dict(
-        tile.split("\n") for tile in page.locator("#load-view .tile").all_inner_texts()
-    )
+    tiles = dict(tile.split("\n") for tile in page.locator("#load-view .tile").all_inner_texts())
     assert 1 <= int(tiles["Sent"]) <= 8
     assert tiles["Met"] == "100.0\u202f%"
     expect(page.locator("#load-mix")).to_contain_text("96 px")

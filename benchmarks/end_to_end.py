@@ -148,6 +148,7 @@ def every_resolution(
                 entrants.append(Entrant(service.name, service, request))
                 labels.append((service, point.resolution, point))
     take_turns(entrants, Pace(pace.rounds, pace.block_s / 2, pace.block_requests, 0))
+    throughput(entrants, Pace(0, 0, 0, pace.capacity_s / 2))
     return [
         {
             "service": service.name,
@@ -155,6 +156,8 @@ def every_resolution(
             "precision": point.precision,
             "accuracy": point.accuracy,
             "latency_ms": asdict(summarise(entrant.rounds)),
+            "per_s": entrant.per_s,
+            "cpu_ms": entrant.cpu_ms,
         }
         for entrant, (service, resolution, point) in zip(entrants, labels, strict=True)
     ]
@@ -167,11 +170,14 @@ def tell(made: Report, it: Contest) -> None:
             f"{fact['resolution']} ({fact['precision']})",
             "-" if fact["accuracy"] is None else f"{fact['accuracy']:.3f}",
             *_cells(fact["latency_ms"]),
+            f"{np.mean(fact['per_s']):.0f}",
+            f"{np.mean(fact['cpu_ms']):.1f}",
         ]
         for fact in made.data["ours"]
     ]
     made.say("Our service, pinned to each resolution of its frontier; one client, a 500 px JPEG.")
-    made.say(table(["resolution", "top-1", "p50 ms (rounds)", "p95 ms", "p99 ms"], rows))
+    head = ["resolution", "top-1", "p50 ms (rounds)", "p95 ms", "p99 ms", "requests/s"]
+    made.say(table([*head, "CPU ms/request"], rows))
     duels = made.data["duels"]
     if not duels:
         return
@@ -248,7 +254,8 @@ def main() -> None:
         services = [ours]
         if it.has_int8:
             # Started after the first is ready: each measures this host, and must be alone for it.
-            services.append(running.enter_context(it.ours(name="san-serve int8")).await_ready())
+            int8 = it.ours("--precision", "int8", name="san-serve int8")
+            services.append(running.enter_context(int8).await_ready())
         made.data["ours"] = every_resolution(services, it, pace)
         for service in services[1:]:
             service.stop()

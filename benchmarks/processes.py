@@ -146,13 +146,17 @@ class Server:
                 ticks += int(after_name[11]) + int(after_name[12])
         return ticks / _TICKS
 
-    def await_idle(self, timeout_s: float = 20.0, share: float = 0.15) -> bool:
-        """Wait until it uses less than a share of one core: whatever was queued is done."""
+    def busy_share(self, seconds: float = 0.25) -> float:
+        """How many cores it keeps busy, watched for so long."""
+        before, began = self.cpu_s(), time.monotonic()
+        time.sleep(seconds)
+        return (self.cpu_s() - before) / (time.monotonic() - began)
+
+    def await_idle(self, usual: float = 0.0, timeout_s: float = 20.0) -> bool:
+        """Wait until it is about as idle as usual: whatever was queued is done."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            before, began = self.cpu_s(), time.monotonic()
-            time.sleep(0.25)
-            if self.cpu_s() - before < share * (time.monotonic() - began):
+            if self.busy_share() < usual + 0.1:
                 return True
         return False
 

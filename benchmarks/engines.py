@@ -1,0 +1,131 @@
+"""The engines side by side: one image, every trained resolution, ratio to eager torch.
+
+    python -m benchmarks.engines [--quick] [--bundle FILE] [--threads N]
+
+*Eager torch* is the stock module with the generated state dict, as one would run it by hand; the
+torch engine folds batch norm and keeps to channels_last. All have the same threads.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.networks import chosen
+from benchmarks.options import parser, report
+from benchmarks.plotting import OURS, PEERS, axes, save
+from benchmarks.results import Check, Report, ratio, summarise, table
+from benchmarks.turns import Call, in_turns
+from san_core.bundle import Bundle
+from san_core.frontier import OperatingPoint
+from san_core.mode import Mode
+from service.cores import available_cores
+from service.engines.openvino_engine import OpenVinoEngine
+from service.engines.torch_engine import TorchEngine
+
+EAGER, TORCH, FLOAT, INT8 = "eager torch", "torch engine", "OpenVINO float", "OpenVINO int8"
+_COLOURS = {EAGER: PEERS[0], TORCH: PEERS[4], FLOAT: OURS, INT8: PEERS[2]}
+
+
+def eager(bundle: Bundle, resolution: int) -> Call:
+    """The stock module, loaded and called as anyone would."""
+    module = copy.deepcopy(bundle.network.skeleton).to_empty(device="cpu").eval()
+    module.load_state_dict(bundle.network.generate(resolution))
+    images = torch.randn(1, 3, resolution, resolution)
+
+    def call() -> object:
+        with torch.inference_mode():
+            return module(images)
+
+    return call
+
+
+def contenders(bundle: Bundle, engines: dict[str, Any], resolution: int) -> dict[str, Call]:
+    """Everything that can run this resolution."""
+    rng = np.random.default_rng(0)
+    image = rng.standard_normal((1, resolution, resolution, 3), np.float32)
+    calls = {EAGER: eager(bundle, resolution)}
+    for name, engine in engines.items():
+        precision = "int8" if name == INT8 else "float"
+        if precision not in engine.precisions:
+            continue
+        network = engine.build(OperatingPoint(resolution, Mode.PROXY, precision))
+        calls[name] = lambda network=network: network.run(image)
+    return calls
+
+
+def tell(made: Report) -> None:
+    """The table and the claims."""
+    rows = []
+    for fact in made.data["resolutions"]:
+        for name, summary in fact["ms"].items():
+            rows.append(
+                [
+                    f"{fact['resolution']} {name}",
+                    f"{summary['p50']:.2f} ({summary['low']:.2f} to {summary['high']:.2f})",
+                    f"{summary['p95']:.2f}",
+                    f"{summary['p99']:.2f}",
+                    "{:.2f}x ({:.2f} to {:.2f})".format(*fact["faster"][name]),
+                ]
+            )
+    made.say("Batch 1, ms; *faster* is eager torch's median over this one's, round by round.")
+    made.say(table(["engine", "p50 (rounds)", "p95", "p99", "faster (rounds)"], rows))
+    facts = made.data["resolutions"]
+    least = min(fact["faster"][FLOAT][0] for fact in facts)
+    made.check(Check("OpenVINO float over eager torch, worst resolution", least, ">=", 3, "x"))
+    largest = facts[0]
+    if "int8_faster" in largest:
+        claim = f"int8 over float at {largest['resolution']}"
+        made.check(Check(claim, largest["int8_faster"][0], ">=", 1.6, "x"))
+
+
+def draw(made: Report, path: Path) -> None:
+    """Latency over the resolution."""
+    figure, (plot,) = axes(width=6.0)
+    facts = made.data["resolutions"]
+    for name, colour in _COLOURS.items():
+        points = [(f["resolution"], f["ms"][name]["p50"]) for f in facts if name in f["ms"]]
+        if points:
+            plot.plot(*zip(*points, strict=True), "o-", color=colour, label=name)
+    plot.set(xlabel="resolution", ylabel="p50, ms", yscale="log")
+    plot.set_xticks([f["resolution"] for f in facts])
+    plot.legend(frameon=False)
+    save(figure, path)
+
+
+def main() -> None:
+    """Run it."""
+    options = parser(__doc__.split("\n")[0])
+    options.add_argument("--threads", type=int, default=available_cores())
+    args = options.parse_args()
+    made = report("engines", "Engines", args)
+    bundle = chosen(args.bundle)
+    settings: dict[str, Any] = {"threads": args.threads, "max_batch": 1, "device": "cpu"}
+    openvino = OpenVinoEngine(bundle, **settings)
+    engines = {TORCH: TorchEngine(bundle, **settings), FLOAT: openvino, INT8: openvino}
+    made.data["describe"] = openvino.describe()
+    made.data["resolutions"] = []
+    resolutions = bundle.network.resolutions
+    for resolution in resolutions[-1:] if args.quick else resolutions:
+        calls = contenders(bundle, engines, resolution)
+        found = in_turns(calls, rounds=2 if args.quick else 11, seconds=0.1 if args.quick else 0.7)
+        fact: dict[str, Any] = {
+            "resolution": resolution,
+            "ms": {name: asdict(summarise(found[name])) for name in calls},
+            "faster": {name: ratio(found[EAGER], found[name]) for name in calls},
+        }
+        if INT8 in found:
+            fact["int8_faster"] = ratio(found[FLOAT], found[INT8])
+        made.data["resolutions"].append(fact)
+        print(resolution, {n: round(s["p50"], 2) for n, s in fact["ms"].items()}, flush=True)
+    tell(made)
+    made.write(lambda path: draw(made, path))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Generating a main network, against a copy of the same bytes.
+
+    python -m benchmarks.generation [--quick]
+
+Weights that are copied are read once; generated ones are read twice, as W and as b. Both are
+written once, to fresh memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import cycle
+from pathlib import Path
+
+import torch
+
+from benchmarks.networks import DEFAULT_ARCHITECTURE, untrained
+from benchmarks.options import parser, report
+from benchmarks.plotting import OURS, PEERS, axes, save
+from benchmarks.results import Check, Report, ratio, summarise, table
+from benchmarks.turns import Call, in_turns
+from san_core.folding import FoldedArchitecture
+from san_core.mode import Mode
+
+ARCHITECTURES = ("resnet50", "mobilenet_v2", DEFAULT_ARCHITECTURE)
+BOUND = 1.5
+PARTS = ("copy", "generate", "generate and fold")
+
+
+def contenders(architecture: str) -> tuple[dict[str, Call], int]:
+    """What is compared, and how many bytes each writes."""
+    network = untrained(architecture).network
+    folded = FoldedArchitecture(network.skeleton)
+    kernels = torch.cat([t.flatten() for t in network.generate(160).values() if t.dim() == 4])
+    between: Iterator[int] = cycle((110, 144, 150, 176, 200))  # never the same twice in a row
+    return {
+        "copy": lambda: kernels.clone(),
+        "generate": lambda: network.generate(next(between), Mode.IDEAL),
+        "generate and fold": lambda: folded.fold(network.generate(next(between), Mode.IDEAL)),
+    }, kernels.nbytes
+
+
+def tell(made: Report) -> None:
+    """The table and the claims."""
+    rows = [
+        [
+            fact["architecture"],
+            f"{fact['bytes'] / 1e6:.0f}",
+            *(f"{fact['ms'][part]['p50']:.2f}" for part in PARTS),
+            "{:.2f} ({:.2f} to {:.2f})".format(*fact["ratio"]),
+        ]
+        for fact in made.data["networks"]
+    ]
+    made.say("One new (resolution, mode) of the meta network, medians in ms.")
+    head = ["network", "MB", *PARTS, "generate / copy (rounds)"]
+    made.say(table(head, rows))
+    for fact in made.data["networks"]:
+        claim = f"generating {fact['architecture']} over copying it"
+        made.check(Check(claim, fact["ratio"][0], "<=", BOUND, "x"))
+
+
+def draw(made: Report, path: Path) -> None:
+    """Bars side by side."""
+    figure, (plot,) = axes(width=6.0)
+    facts = made.data["networks"]
+    for offset, (part, colour) in enumerate(zip(PARTS, (PEERS[0], OURS, PEERS[2]), strict=True)):
+        at = [x + 0.27 * (offset - 1) for x in range(len(facts))]
+        plot.bar(at, [f["ms"][part]["p50"] for f in facts], 0.25, color=colour, label=part)
+    plot.set_xticks(range(len(facts)), [f["architecture"] for f in facts], fontsize=8)
+    plot.set(ylabel="p50, ms")
+    plot.legend(frameon=False)
+    save(figure, path)
+
+
+def main() -> None:
+    """Run it."""
+    args = parser(__doc__.split("\n")[0]).parse_args()
+    made = report("generation", "Generation", args)
+    made.data["networks"] = []
+    for architecture in ARCHITECTURES[1:2] if args.quick else ARCHITECTURES:
+        calls, size = contenders(architecture)
+        found = in_turns(calls, rounds=2 if args.quick else 15, seconds=0.05 if args.quick else 0.4)
+        made.data["networks"].append(
+            {
+                "architecture": architecture,
+                "bytes": size,
+                "ms": {part: asdict(summarise(found[part])) for part in PARTS},
+                "ratio": ratio(found["generate"], found["copy"]),
+                "ratio_folded": ratio(found["generate and fold"], found["copy"]),
+            }
+        )
+    tell(made)
+    made.write(lambda path: draw(made, path))
+
+
+if __name__ == "__main__":
+    main()

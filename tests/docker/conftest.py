@@ -36,7 +36,7 @@ def stack(engine: Engine) -> Iterator[Stack]:
     stack = Stack(engine, {"SAN_AGREEMENT_FRACTION": "1"}, tuple(services))
     try:
         stack.compose("build", "service", timeout=3600)
-        stack.compose("up", "-d", "--pull", "never", "--wait", *services, timeout=400)
+        stack.compose("up", "-d", "--pull", "never", "--wait", *services, timeout=900)
         yield stack
     finally:
         stack.compose("down", "-v", "--timeout", "5", check=False)

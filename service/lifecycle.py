@@ -19,6 +19,7 @@ from service.feedback import FeedbackStore, Remembered
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.record import RequestRecord
+from service.observability.tracing import make_trace
 from service.pipeline import Limits, Pipeline, Pixels
 from service.settings import MEGA, Settings
 
@@ -72,6 +73,7 @@ class Service:
         self.loop_lag_s = 0.0
         """How late the event loop was when last looked at."""
         self._choose_engine = choose_engine
+        self._trace = make_trace(machinery.clock)
         self._reloading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -204,6 +206,8 @@ class Service:
                 self.agreement.offer(record, image, best[0])
         if self.settings.access_log:
             log_request(record)
+        if self._trace is not None:
+            self._trace(record)
 
     def _spawn(self, work: object, name: str) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)  # type: ignore[arg-type]

@@ -60,6 +60,10 @@ class Exchange(Protocol):
         """When the first byte arrived."""
 
     @property
+    def traceparent(self) -> str | None:
+        """The caller's span, as W3C Trace Context writes it."""
+
+    @property
     def expected_bytes(self) -> int:
         """How large the body claims to be; what admission reserves."""
 
@@ -102,7 +106,12 @@ class Pipeline:
     async def classify(self, exchange: Exchange) -> None:
         """Take one request from its first byte to its answer."""
         clock, load, terms = self._clock, self._load, exchange.terms
-        record = RequestRecord(exchange.request_id, terms)
+        record = RequestRecord(
+            exchange.request_id,
+            terms,
+            started_ms=exchange.started_ms,
+            traceparent=exchange.traceparent,
+        )
         timing = record.timing
         budget = Budget(exchange.started_ms, terms.budget_ms, self._limits.patience_ms)
         image: bytes | Pixels | None = None

@@ -26,6 +26,12 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return next((value for key, value in scope["headers"] if key == name), None)
 
 
+def traceparent(scope: Scope) -> str | None:
+    """The caller's span, if it names one."""
+    value = header(scope, b"traceparent")
+    return value.decode("latin-1") if value else None
+
+
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The client's own id if it can be used as one, else a new one."""
     for name, value in headers:

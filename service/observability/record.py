@@ -63,4 +63,6 @@ class RequestRecord:
     batch: int = 0
     body_bytes: int = 0
     timing: Timing = field(default_factory=Timing)
-    trace: str | None = None
+    started_ms: float = 0.0
+    traceparent: str | None = None
+    """The caller's span, if it sent one."""

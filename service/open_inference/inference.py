@@ -29,6 +29,7 @@ class ImageExchange:
         self.request_id = request_id
         self.terms = terms
         self.started_ms = started_ms
+        self.traceparent: str | None = None
         self.expected_bytes = len(image) if isinstance(image, bytes) else image.nbytes
         self.given: Answer | None = None
         self._image = image

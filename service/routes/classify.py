@@ -20,7 +20,7 @@ from service.incoming import Incoming
 from service.multipart import image_bytes
 from service.pipeline import Pipeline
 from service.schemas import ClassifySchema, ProblemSchema
-from service.shell import REQUEST_ID, header
+from service.shell import REQUEST_ID, header, traceparent
 from service.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
 
 _JSON = (b"content-type", b"application/json")
@@ -33,6 +33,7 @@ class HttpExchange:
         self.request_id: str = scope[REQUEST_ID]
         self.started_ms: float = scope[FIRST_BYTE]
         self.terms = _terms(scope)
+        self.traceparent = traceparent(scope)
         self.expected_bytes = incoming.expected_bytes
         self._content_type = header(scope, b"content-type")
         self._incoming = incoming

@@ -9,6 +9,7 @@ Each runs in a process of its own, one after the other: the machine should do no
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import subprocess
 import sys
 import time
@@ -55,6 +56,9 @@ def main() -> int:
     failed: dict[str, str] = {}
     began = time.monotonic()
     for name in [] if args.document else wanted:
+        if importlib.util.find_spec(f"benchmarks.{name}") is None:
+            failed[name] = "does not exist"
+            continue
         arguments = ["--quick"] if args.quick else []
         if args.bundle is not None and name in _TAKES_BUNDLE:
             arguments += ["--bundle", str(args.bundle)]

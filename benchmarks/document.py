@@ -39,13 +39,14 @@ def summary(results: list[dict[str, Any]]) -> str:
         ]
         for result in results
         for check in result.get("checks", [])
+        if check.keys() >= {"claim", "measured", "sense", "bound", "holds"}
     ]
     return table(["claim", "measured", "wanted", "holds", "benchmark"], rows) if rows else ""
 
 
 def machine(results: list[dict[str, Any]]) -> str:
     """The machine of the latest run."""
-    told = [one for one in results if one.get("machine") and one.get("date")]
+    told = [one for one in results if "cpu" in (one.get("machine") or ()) and one.get("date")]
     if not told:
         return ""
     latest = max(told, key=lambda one: one["date"])

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from benchmarks import document
 
-ORDER = ("generation", "engines", "ready", "overhead", "budgets", "end_to_end", "load")
+ORDER = (
+    "generation", "engines", "ready", "decode", "overhead", "budgets", "end_to_end", "load",
+)  # fmt: skip
 """From the parts to the whole."""
-_TAKES_BUNDLE = ("overhead", "budgets", "end_to_end", "load")
 _SECONDS = 1200.0
 
 
@@ -60,7 +61,7 @@ def main() -> int:
             failed[name] = "does not exist"
             continue
         arguments = ["--quick"] if args.quick else []
-        if args.bundle is not None and name in _TAKES_BUNDLE:
+        if args.bundle is not None:
             arguments += ["--bundle", str(args.bundle)]
         problem = run(name, arguments)
         if problem:

@@ -10,8 +10,6 @@ in turns, round after round.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from benchmarks.photo import photo
 from benchmarks.plotting import OURS, PEERS, axes, save
 from benchmarks.processes import Server, free_port
 from benchmarks.results import Check, Report, summarise, table
+from benchmarks.turns import Rounds, in_turns
 from benchmarks.wire import Client
 from san_core.bundle import Bundle, load
 from san_core.frontier import OperatingPoint
@@ -48,16 +47,6 @@ def engine_like(name: str, bundle: Bundle, max_batch: int) -> Engine:
     return TorchEngine(bundle, threads=threads, max_batch=max_batch, device="cpu")
 
 
-def block(call: Callable[[], object], seconds: float) -> list[float]:
-    """Milliseconds of each call, for so long."""
-    found = []
-    until = time.perf_counter() + seconds
-    while (began := time.perf_counter()) < until or not found:
-        call()
-        found.append((time.perf_counter() - began) * 1e3)
-    return found
-
-
 def compare(
     service: OurService,
     bare: Client,
@@ -66,30 +55,27 @@ def compare(
     point: Point,
     rounds: int,
     seconds: float,
-) -> dict[str, list[list[float]]]:
+) -> Rounds:
     """The four in turns at one resolution."""
     body, preprocessing = photo(), bundle.manifest.preprocessing
     operating = OperatingPoint(point.resolution, Mode(point.mode), point.precision)  # type: ignore[arg-type]
     network = engine.build(operating)
     pixels = np.ascontiguousarray(to_input(body, preprocessing, point.resolution)[None])
     request = classify(body, resolution=point.resolution)
-    found: dict[str, list[list[float]]] = {part: [] for part in PARTS}
     with Client(service.port) as client:
-        calls: dict[str, Callable[[], object]] = {
-            "decode": lambda: to_input(body, preprocessing, point.resolution),
-            "forward": lambda: network.run(pixels),
-            "http": lambda: bare.send(request),
-            "whole": lambda: client.send(request),
-        }
-        for call in calls.values():
-            block(call, seconds / 4)
-        for number in range(rounds):
-            for part in PARTS if number % 2 == 0 else reversed(PARTS):
-                found[part].append(block(calls[part], seconds))
-    return found
+        return in_turns(
+            {
+                "decode": lambda: to_input(body, preprocessing, point.resolution),
+                "forward": lambda: network.run(pixels),
+                "http": lambda: bare.send(request),
+                "whole": lambda: client.send(request),
+            },
+            rounds=rounds,
+            seconds=seconds,
+        )
 
 
-def overheads(found: dict[str, list[list[float]]]) -> list[float]:
+def overheads(found: Rounds) -> list[float]:
     """Per round: the whole over the sum of its parts."""
     medians = {part: [float(np.median(one)) for one in rounds] for part, rounds in found.items()}
     pairs = zip(*(medians[part] for part in PARTS), strict=True)

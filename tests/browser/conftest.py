@@ -75,8 +75,9 @@ def make_settings(
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def url(make_settings: Callable[..., Settings]) -> Iterator[str]:
+    # One per file: what the panels do to the cache teaches the service times that others would see.
     with serving(make_settings()) as address:
         yield address
 

@@ -41,7 +41,8 @@ _BOUND_MS = 30.0
 
 def checkpoint(bundle: Bundle, path: Path) -> Call:
     """A separate checkpoint of one resolution, read and run."""
-    torch.save(bundle.network.generate(_RESOLUTION), path)
+    state = bundle.network.generate(_RESOLUTION)
+    torch.save({name: tensor.clone() for name, tensor in state.items()}, path)
     module = copy.deepcopy(bundle.network.skeleton).to_empty(device="cpu").eval()
     images = torch.zeros(1, 3, _RESOLUTION, _RESOLUTION)
 

@@ -60,7 +60,7 @@ export function loadPanel(context, onAnswer, onError) {
     abort = controller;
     button.textContent = "Stop";
     const blob = await smallCopy(picture);
-    const draw = perFrame(() => view.replaceChildren(...render(stats, rampOf)));
+    const draw = perFrame(() => view.replaceChildren(...render(stats, rampOf, view.clientWidth)));
     const flying = new Set();
     const begun = performance.now();
     const elapsed = () => performance.now() - begun;
@@ -105,7 +105,7 @@ export function loadPanel(context, onAnswer, onError) {
     clearTimeout(late);
     abort = null;
     button.textContent = "Start";
-    view.replaceChildren(...render(stats, rampOf));
+    view.replaceChildren(...render(stats, rampOf, view.clientWidth));
     byId("load-said").textContent =
       `Load run over: ${stats.answered} of ${stats.sent} requests answered, ${percent(rate(stats.met, stats.answered), 0)} of them in time, ${stats.refused} refused.`;
   }
@@ -134,7 +134,7 @@ async function smallCopy({ blob, bitmap }) {
 
 const rate = (part, whole) => (whole > 0 ? part / whole : null);
 
-function render(stats, rampOf) {
+function render(stats, rampOf, width) {
   const kpis = [
     ["Sent", count(stats.sent)],
     ["Met", percent(rate(stats.met, stats.answered))],
@@ -149,19 +149,18 @@ function render(stats, rampOf) {
   return [
     h("dl", { class: "kpis" }, kpis.map(([name, value]) => h("div", { class: "tile" }, h("dt", null, name), h("dd", null, value)))),
     h("p", { class: "chart-title" }, h("span", null, "time spent, ms: median and p99 by half second"), h("span", null, notes.join(" "))),
-    latencyChart(stats),
+    latencyChart(stats, width),
     h("p", { class: "chart-title" }, "share of resolutions by half second"),
-    mixChart(stats, rampOf),
+    mixChart(stats, rampOf, width),
     legend(stats, rampOf),
   ];
 }
 
-const WIDTH = 600;
 const LEFT = 40;
 
-function latencyChart(stats) {
+function latencyChart(stats, width) {
   const height = 110;
-  const x = linearScale(0, stats.slices.length, LEFT, WIDTH);
+  const x = linearScale(0, stats.slices.length, LEFT, width);
   const top = Math.max(20, quantile(stats.spent, 1) ?? 0);
   const y = logScale(1, top, height - 4, 8);
   const filled = stats.slices
@@ -171,17 +170,17 @@ function latencyChart(stats) {
   const steps = [1, 10, 100, 1000].filter((step) => step <= top);
   return s(
     "svg",
-    { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": "Median and 99th percentile of the time spent, over the run" },
-    steps.map((step) => s("line", { class: "grid", x1: LEFT, x2: WIDTH, y1: y(step), y2: y(step) })),
+    { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Median and 99th percentile of the time spent, over the run" },
+    steps.map((step) => s("line", { class: "grid", x1: LEFT, x2: width, y1: y(step), y2: y(step) })),
     steps.map((step) => s("text", { class: "axis-text", x: LEFT - 8, y: y(step) + 4, "text-anchor": "end" }, step)),
     filled.length > 0 && s("polygon", { class: "band", points: [...line("p50"), ...line("p99").reverse()].join(" ") }),
     filled.length > 0 && s("polyline", { class: "median", points: line("p50").join(" ") }),
   );
 }
 
-function mixChart(stats, rampOf) {
+function mixChart(stats, rampOf, width) {
   const height = 70;
-  const x = linearScale(0, stats.slices.length, LEFT, WIDTH);
+  const x = linearScale(0, stats.slices.length, LEFT, width);
   const bars = stats.slices.flatMap((slice, i) => {
     const total = slice.refused + [...slice.mix.values()].reduce((a, b) => a + b, 0);
     if (total === 0) return [];
@@ -199,8 +198,8 @@ function mixChart(stats, rampOf) {
   });
   return s(
     "svg",
-    { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `Resolutions used over the run, a bar per ${SLICE_MS} ms` },
-    s("line", { class: "grid", x1: LEFT, x2: WIDTH, y1: height, y2: height }),
+    { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Resolutions used over the run, a bar per ${SLICE_MS} ms` },
+    s("line", { class: "grid", x1: LEFT, x2: width, y1: height, y2: height }),
     bars,
   );
 }

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-BUDGETS = ("budget_ms=15", "budget_ms=30", "budget_ms=60", "budget_ms=150", "budget_ms=500", "")
-
 
 def picture(seed: int, size: int = 320) -> bytes:
     """A JPEG with something in it."""
@@ -49,15 +47,23 @@ class Traffic:
         self._pictures = pictures
         self._chance = random.Random(seed)
         self._truth: dict[int, str] = {}
+        self._budgets = self._read_budgets()
         self._lock = threading.Lock()
         self.statuses: Counter[int] = Counter()
         self.resolutions: Counter[int] = Counter()
         self.feedback = 0
 
+    def _read_budgets(self) -> list[float]:
+        """Budgets between too short and ample, by what this host measured for itself."""
+        with urllib.request.urlopen(f"{self._url}/resolutions", timeout=60) as answer:
+            points = json.loads(answer.read())["operating_points"]
+        found = sorted(p["smallest_budget_ms"] for p in points if p["frontier"])
+        return [found[0] * 0.5, found[0] * 1.5, found[len(found) // 2] * 1.2, found[-1] * 5]
+
     def learn_truth(self) -> None:
         """What the best operating point says is taken for the truth about a picture."""
         for i, body in enumerate(self._pictures):
-            status, answer = post(f"{self._url}/classify", body)
+            status, answer = post(f"{self._url}/classify?budget_ms=60000", body)
             assert status == 200, answer
             self._truth[i] = answer["predictions"][0]["label"]
 
@@ -94,7 +100,8 @@ class Traffic:
                 elif pick < 0.18:
                     post(f"{self._url}/classify", b"not an image")
                 else:
-                    self.one(chance.choice(BUDGETS))
+                    budget = chance.choice([None, *self._budgets])
+                    self.one("" if budget is None else f"budget_ms={budget:.1f}")
 
         with ThreadPoolExecutor(clients) as pool:
             list(pool.map(client, range(clients)))
@@ -102,4 +109,4 @@ class Traffic:
     def burst(self, requests: int = 400, clients: int = 48) -> None:
         """More at once than the best operating point can carry within their budgets."""
         with ThreadPoolExecutor(clients) as pool:
-            list(pool.map(self.one, ["budget_ms=120"] * requests))
+            list(pool.map(self.one, [f"budget_ms={self._budgets[-1] / 2:.1f}"] * requests))

@@ -1,0 +1,115 @@
+"""Draw the queries of the dashboards from what a Prometheus has stored.
+
+    python docs/images/render_dashboards.py http://localhost:9090 --minutes 5
+
+A drawing of our own with matplotlib, not a picture of Grafana: the same panels, titles, units and
+expressions, read from docker/grafana/dashboards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).parent
+DASHBOARDS = HERE.parents[1] / "docker" / "grafana" / "dashboards"
+COLUMNS = 3
+
+
+def ask(url: str, expr: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
+    """The series of an expression."""
+    query = {"query": expr, "start": start, "end": end, "step": step}
+    address = f"{url}/api/v1/query_range?{urllib.parse.urlencode(query)}"
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        found: list[dict[str, Any]] = json.loads(answer.read())["data"]["result"]
+    return found
+
+
+def scaled(unit: str) -> tuple[float, str]:
+    """Factor and name for an axis."""
+    units = {"s": (1000, "ms"), "percentunit": (100, "%"), "decbytes": (1e-6, "MB")}
+    return units.get(unit, (1, {"reqps": "req/s", "ops": "1/s"}.get(unit, "")))
+
+
+def legend(pattern: str, labels: dict[str, str]) -> str:
+    """Grafana's {{label}} filled in."""
+    if pattern == "__auto":
+        return ""
+    return re.sub(r"{{(\w+)}}", lambda match: labels.get(match[1], ""), pattern)
+
+
+def draw(axes: Any, panel: dict[str, Any], url: str, start: float, end: float) -> None:
+    """One panel."""
+    unit = panel["fieldConfig"]["defaults"]["unit"]
+    factor, name = scaled(unit)
+    stacked = "stacking" in panel["fieldConfig"]["defaults"]["custom"]
+    right = {rule["matcher"]["options"] for rule in panel["fieldConfig"]["overrides"]}
+    lines: list[tuple[str, list[float], list[float]]] = []
+    for target in panel["targets"]:
+        if target["refId"] in right:
+            continue
+        expr = target["expr"].replace("$__rate_interval", "30s").replace("$job", "san-serve")
+        for series in ask(url, expr, start, end, 5):
+            points = [(float(t) - start, float(v) * factor) for t, v in series["values"]]
+            label = legend(target["legendFormat"], series["metric"])
+            lines.append((label, [p[0] for p in points], [p[1] for p in points]))
+    if stacked and lines:
+        times = sorted({t for _, xs, _ in lines for t in xs})
+        rows = [[dict(zip(xs, ys, strict=True)).get(t, 0.0) for t in times] for _, xs, ys in lines]
+        axes.stackplot(times, rows, labels=[label for label, _, _ in lines], alpha=0.8)
+    else:
+        for label, xs, ys in lines:
+            axes.plot(xs, ys, label=label, linewidth=1.4)
+    if not lines:
+        empty = panel["fieldConfig"]["defaults"]["noValue"]
+        axes.text(0.5, 0.5, empty, ha="center", transform=axes.transAxes, color="grey")
+    axes.set_title(panel["title"], fontsize=9, loc="left")
+    axes.set_ylabel(name, fontsize=7)
+    axes.set_xlim(0, end - start)
+    axes.set_ylim(bottom=0)
+    axes.tick_params(labelsize=6)
+    axes.grid(alpha=0.25)
+    if any(label for label, _, _ in lines):
+        axes.legend(fontsize=5, ncols=2, loc="upper left", framealpha=0.6)
+
+
+def main() -> int:
+    """One picture per dashboard."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--end", type=float, default=time.time(), help="seconds since 1970")
+    args = parser.parse_args()
+    start = args.end - 60 * args.minutes
+    for path in sorted(DASHBOARDS.glob("*.json")):
+        board = json.loads(path.read_text())
+        shown = [panel for panel in board["panels"] if panel["type"] == "timeseries"]
+        height = -(-len(shown) // COLUMNS)
+        figure, grid = plt.subplots(height, COLUMNS, figsize=(13, 2.4 * height), squeeze=False)
+        for axes, panel in zip(grid.flat, shown, strict=False):
+            draw(axes, panel, args.url, start, args.end)
+        for axes in list(grid.flat)[len(shown) :]:
+            axes.axis("off")
+        figure.suptitle(f"{board['title']} (drawn from Prometheus data, seconds)", fontsize=11)
+        figure.tight_layout(rect=(0, 0, 1, 0.98))
+        target = HERE / f"dashboard-{path.stem}.png"
+        figure.savefig(target, dpi=80)
+        plt.close(figure)
+        sys.stdout.write(f"{target.name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -114,6 +114,9 @@ def resolutions_router(service: Service) -> APIRouter:
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
         deployment = deployed()
+        sizes = deployment.catalogue.resolutions
+        # Counting multiply-adds traces the network, once: not on the loop that serves requests.
+        await service.machinery.builders.submit(lambda: [deployment.cost(T) for T in sizes])
         return ResolutionsSchema(
             model=deployment.manifest.name,
             model_version=deployment.manifest.version,

@@ -9,6 +9,7 @@ what it was.
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from san_core.folding import FoldedArchitecture
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from training.blend import keep_best
 from training.config import Recipe
 from training.data.folder import ImageFolder, index_labelled, index_unlabelled, validation_root
 from training.data.loader import Normaliser, TrainingLoader, centre_batches
@@ -33,7 +35,7 @@ from training.distributed import Group
 from training.errors import DataError, RecipeError
 from training.native import native_resolution
 from training.objective import Batch, Objective, Parts, Passes
-from training.run import Task, recipe_fields, trainable
+from training.run import Task, recipe_fields, trainable, validation_scores
 from training.temper import temper
 
 _TEMPERED_ON = 64
@@ -264,6 +266,20 @@ def prepare(
             train_kernels=chosen.train_kernels,
         )
 
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+
+    def finish(net: ScaleAdaptiveNetwork, chosen: Recipe, group: Group) -> dict[str, Any]:
+        start = {name: tensor.to(group.device) for name, tensor in before.items()}
+
+        def agreement() -> float:
+            found = validation_scores(task, chosen, group)
+            assert found is not None
+            return math.fsum(score.top1 for score in found.scores.values()) / len(found.scores)
+
+        scores = keep_best(net, start, agreement)
+        log.info("Agreement by share of training kept: %s", scores)
+        return {"agreement_by_share_kept": {str(share): v for share, v in scores.items()}}
+
     kept = ("licence", "lifted")
     task = Task(
         network=network,
@@ -273,6 +289,7 @@ def prepare(
         validation=validation,
         objective=objective,
         teacher_labels=data is None,
+        finish=finish if recipe.blend and data is None and validation is not None else None,
         told={"started_from": manifest.name, "images": len(training)}
         | {k: manifest.provenance[k] for k in kept if k in manifest.provenance},
     )

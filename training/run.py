@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 _MACHINE = frozenset(
     {"device", "workers", "validate_every", "checkpoint_minutes", "checkpoint_steps"}
     | {"max_unreadable", "compile", "batch_size", "accumulate"}
+    | {"blend"}  # comes after training
 )
 
 
@@ -50,6 +51,8 @@ class Task:
     objective: Callable[[ScaleAdaptiveNetwork, Recipe], Objective]
     loader: Callable[[Recipe, Group], TrainingLoader] | None = None
     """Makes the training batches; None is the paper's crops at every resolution."""
+    finish: Callable[[ScaleAdaptiveNetwork, Recipe, Group], dict[str, Any]] | None = None
+    """Called with the trained network before it is exported; returns what provenance should say."""
     teacher_labels: bool = False
     """Whether the validation labels are a teacher's: agreement is then no accuracy to publish."""
     told: dict[str, Any] = field(default_factory=dict)
@@ -218,6 +221,8 @@ def train(
             bar.say(f"Stopped at step {trainer.global_step}; continue with --resume.")
             return False
     with trainer.averaged_weights():
+        if bundle and task.finish:
+            task.told |= task.finish(task.network, recipe, group)
         if bundle and task.validation and not measured:
             validate()
         if group.is_main:

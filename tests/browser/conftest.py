@@ -100,7 +100,13 @@ class Visitor:
     """Complaints that a test provokes."""
 
     def open(
-        self, url: str, *, width: str = "desktop", answered: bool = True, **options: object
+        self,
+        url: str,
+        *,
+        width: str = "desktop",
+        answered: bool = True,
+        prepare: Callable[[Page], object] = lambda _: None,
+        **options: object,
     ) -> Page:
         size = WIDTHS[width]
         context = self.browser.new_context(
@@ -123,6 +129,7 @@ class Visitor:
                 request.url.startswith((url, "blob:")) or watch.foreign.append(request.url)
             ),
         )
+        prepare(page)
         page.goto(url)
         while any(_NETWORK_CHANGED in text for text in watch.complaints):
             watch.complaints.clear()

@@ -135,10 +135,10 @@ def test_a_load_run_counts_what_it_sent(page):
 
 
 def test_without_a_picture_the_panels_ask_for_one(visitor, url):
-    page = visitor.open("about:blank", answered=False)
-    page.route("**/assets/examples/*", lambda route: None)
-    visitor.watch.foreign.clear()
-    page.goto(url)
+    def hold(page):
+        page.route("**/assets/examples/*", lambda route: None)
+
+    page = visitor.open(url, answered=False, prepare=hold)
     expect(page.locator("#status")).to_have_text("ready")
     for button, notice in (
         ("Run the sweep", "#sweep-notice"),
@@ -148,4 +148,3 @@ def test_without_a_picture_the_panels_ask_for_one(visitor, url):
     ):
         page.get_by_role("button", name=button).click()
         expect(page.locator(notice)).to_contain_text("No picture yet")
-    visitor.watch.foreign.clear()

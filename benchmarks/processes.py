@@ -30,22 +30,36 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def _parents() -> dict[int, int]:
+def _processes() -> dict[int, tuple[int, int]]:
+    """Parent and session of every process."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             after_name = path.read_text().rpartition(")")[2].split()
-            found[int(path.parent.name)] = int(after_name[1])
+            found[int(path.parent.name)] = int(after_name[1]), int(after_name[3])
     return found
 
 
 def family(pid: int) -> list[int]:
-    """A process and its descendants."""
-    parents = _parents()
-    found = [pid]
+    """A session leader, its session, and its descendants that have left the session."""
+    processes = _processes()
+    found = [pid, *(one for one, (_, session) in processes.items() if session == pid != one)]
     for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
+        found += [
+            child
+            for child, (parent, _) in processes.items()
+            if parent == one and child not in found
+        ]
     return found
+
+
+def _born(pid: int) -> str | None:
+    """When a process started, which with its id names it for good; None if it is gone."""
+    with contextlib.suppress(OSError, IndexError):
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if after_name[0] != "Z":
+            return after_name[19]
+    return None
 
 
 class Server:
@@ -165,7 +179,7 @@ class Server:
         process, self._process = self._process, None
         if process is None:
             return
-        members = family(process.pid)
+        members = {pid: _born(pid) for pid in family(process.pid)}
         try:
             process.terminate()
             process.wait(grace_s)
@@ -173,9 +187,14 @@ class Server:
             pass
         finally:
             # Some servers leave their workers behind; each is ended by its own id.
-            for pid in members:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            deadline = time.monotonic() + grace_s
+            while left := [pid for pid, born in members.items() if born and _born(pid) == born]:
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.02)
             process.wait()
             if self._log is not None:
                 self._log.close()

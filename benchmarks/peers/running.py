@@ -54,7 +54,9 @@ class PeerServer(Server):
                 "DO_NOT_TRACK": "1",
                 "RAY_USAGE_STATS_ENABLED": "0",
                 "LITSERVE_DISABLE_TELEMETRY": "1",
-                "BENTOML_HOME": str(self._home / "bentoml"),
+                # Nor to leave anything in the user's home, such as the token Ray makes itself.
+                "HOME": str(self._home),
+                "RAY_AUTH_MODE": "disabled",
             },
         )
         self.peer = peer

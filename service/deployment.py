@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,6 +124,7 @@ class Deployment:
             quantile=settings.quantile,
             max_batch=settings.max_batch,
             queue_safety=settings.queue_safety,
+            load_reserve=settings.load_reserve,
         )
         curves = measurements.curves
         self.frontier: tuple[Listing, ...] = tuple(
@@ -135,7 +135,8 @@ class Deployment:
         )
         """The points that no other beats, by what was measured; fastest first."""
         self._machinery = machinery
-        self._cost = lru_cache(maxsize=256)(lambda resolution: cost(bundle.network, resolution))
+        self.costs: Mapping[int, Cost] = {}
+        """Multiply-adds and bytes per listed resolution; counted by `deploy`, off the loop."""
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -157,10 +158,6 @@ class Deployment:
     def manifest(self) -> Manifest:
         """What the bundle says about itself."""
         return self.bundle.manifest
-
-    def cost(self, resolution: int) -> Cost:
-        """Multiply-adds and bytes at a resolution; counted once."""
-        return self._cost(resolution)
 
     def considered(self, terms: Terms) -> Sequence[Listing]:
         """The points the policy chooses among: the frontier, or what a pin leaves."""
@@ -244,6 +241,9 @@ async def deploy(
         store = LatencyStore(candidates(machinery.settings.cache_dir, path), key)
         measurements, networks = await _measured(machinery, bundle, engines, store)
         deployment = Deployment(machinery, bundle, engines, sha256, measurements)
+        deployment.costs = await machinery.builders.submit(
+            lambda: {r: cost(bundle.network, r) for r in deployment.catalogue.resolutions}
+        )
         for network in networks:
             deployment.cache.adopt(network)
         # The fastest point is ready when the service says it is; the rest warms up behind it.

@@ -30,6 +30,7 @@ class Forecast:
         quantile: float,
         max_batch: int,
         queue_safety: float,
+        load_reserve: float,
     ) -> None:
         self._model = model
         self._load = load
@@ -38,6 +39,7 @@ class Forecast:
         self._quantile = quantile
         self._max_batch = max_batch
         self._queue_safety = queue_safety
+        self._load_reserve = load_reserve
 
     def options(
         self,
@@ -47,7 +49,11 @@ class Forecast:
         budget: Budget,
         now_ms: float,
     ) -> list[Option]:
-        """One option per listing, for an image of `size` bytes; no header, nothing to decode."""
+        """One option per listing, for an image of `size` bytes; no header, nothing to decode.
+
+        Listings come fastest first, as a frontier does: under load the later ones must leave more
+        room, so that resolution gives way long before anybody is refused.
+        """
         q, model, load = self._quantile, self._model, self._load
         deadline = budget.deadline_ms
         overhead = model.overhead_ms(q, now_ms)
@@ -56,7 +62,8 @@ class Forecast:
         engine_ahead = load.engine_ahead_ms(deadline, now_ms) if busy else 0.0
         slack = load.slack_ms(deadline, now_ms) if busy else float("inf")
         found = []
-        for listing in listings:
+        steps = max(1, len(listings) - 1)
+        for place, listing in enumerate(listings):
             point = listing.point
             decode = 0.0
             if header is not None:
@@ -76,7 +83,10 @@ class Forecast:
                     ahead -= model.forward_ms(listing.shape, mates, _TYPICAL, now_ms)
                 # It waits for a decoder and decodes while the engine works off what is ahead.
                 queue = self._queue_safety * (max(decode_ahead + decode, ahead) - decode)
-            found.append(Option(point, listing.rank, decode, queue, cold, forward, overhead))
+            reserve = queue * self._load_reserve * place / steps
+            found.append(
+                Option(point, listing.rank, decode, queue, cold, forward, overhead, reserve)
+            )
         return found
 
     def hopeless_ms(self, fastest: Listing, budget: Budget, now_ms: float) -> float | None:

@@ -27,6 +27,11 @@ class Option:
     """Time until the weights are ready; 0 if they are cached."""
     forward_ms: float
     overhead_ms: float = 0.0
+    reserve_ms: float = 0.0
+    """Room it must leave under load: the more, the more accurate it is and the longer the queue.
+
+    Without it every point fits until none does, and the first answer to load is a refusal.
+    """
 
     @property
     def warm_ms(self) -> float:
@@ -42,6 +47,11 @@ class Option:
     def total_ms(self) -> float:
         """The time it is predicted to take from now."""
         return self.idle_ms + self.queue_ms
+
+    @property
+    def needed_ms(self) -> float:
+        """The time that must be left for it to be chosen."""
+        return self.total_ms + self.reserve_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +102,14 @@ class Decision:
 
 
 def _fastest(options: Sequence[Option]) -> Option:
-    return min(options, key=lambda option: (option.total_ms, -option.accuracy))
+    return min(options, key=lambda option: (option.needed_ms, option.total_ms, -option.accuracy))
 
 
 def _best(options: Sequence[Option], limit_ms: float, *, idle: bool = False) -> Option | None:
     """The most accurate option within the limit; the faster one of equals."""
     chosen: Option | None = None
     for option in options:
-        if (option.idle_ms if idle else option.total_ms) > limit_ms:
+        if (option.idle_ms if idle else option.needed_ms) > limit_ms:
             continue
         if chosen is None or (option.accuracy, -option.forward_ms) > (
             chosen.accuracy,

@@ -60,6 +60,14 @@ class Settings(BaseSettings):
         description="factor on predicted waiting; what queues is less certain than what runs",
     )
 
+    load_reserve: float = Field(
+        3.0,
+        ge=0,
+        le=100,
+        description="how many times the predicted wait the most accurate point must leave free; "
+        "lowers the resolution early under load",
+    )
+
     # batching and admission
     max_batch: int = Field(8, ge=1, le=256, description="largest batch the engine runs")
     batch_window_ms: float = Field(

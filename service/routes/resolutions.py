@@ -48,7 +48,7 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
     at_least = deployment.preprocessing.shorter_side(point.resolution)
     decode = model.decode_ms(decode_work(_TYPICAL, _TYPICAL_BYTES, at_least), q, now)
     smallest = decode + model.forward_ms(shape, 1, q, now) + model.overhead_ms(q, now)
-    cost = deployment.cost(point.resolution)
+    cost = deployment.costs[point.resolution]
     measured = listing.measured
     return OperatingPointSchema(
         resolution=point.resolution,
@@ -114,9 +114,6 @@ def resolutions_router(service: Service) -> APIRouter:
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
         deployment = deployed()
-        sizes = deployment.catalogue.resolutions
-        # Counting multiply-adds traces the network, once: not on the loop that serves requests.
-        await service.machinery.builders.submit(lambda: [deployment.cost(T) for T in sizes])
         return ResolutionsSchema(
             model=deployment.manifest.name,
             model_version=deployment.manifest.version,

@@ -1,15 +1,17 @@
 """Measuring accuracy: many probes of one network, every image decoded once."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from san_core.folding import FoldedArchitecture
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.private_batch_norm import by_layer
+from san_core.quantization import Int8Simulation, ranges_for
 from san_core.resolution import nearest
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.accuracy import Score
@@ -73,7 +75,40 @@ class Calibrated:
         return state | by_layer(self.statistics, network.norms)
 
 
-AnyProbe = Probe | Uncalibrated | Calibrated
+@dataclass(frozen=True, eq=False)
+class Rounded:
+    """What is served at (test, mode) in int8, simulated."""
+
+    probe: Probe
+    extras: Mapping[str, Tensor]
+    """The bundle's, with the ranges."""
+    folded: FoldedArchitecture
+
+    @property
+    def test(self) -> int:
+        """Side of the images."""
+        return self.probe.test
+
+    @property
+    def row(self) -> int:
+        """Resolution for which the main network is generated."""
+        return self.probe.row
+
+    def logits(self, network: ScaleAdaptiveNetwork, images: Tensor) -> Tensor:
+        """Run the main network with the rounding of int8."""
+        tensors = self.folded.fold(self.probe.state(network))
+        ranges = ranges_for(network, self.extras, self.probe.row, self.probe.mode)
+        return Int8Simulation(self.folded)(images, tensors, ranges)
+
+
+AnyProbe = Probe | Uncalibrated | Calibrated | Rounded
+
+
+def _logits(probe: AnyProbe, network: ScaleAdaptiveNetwork, images: Tensor) -> Tensor:
+    if isinstance(probe, Rounded):
+        return probe.logits(network, images)
+    logits: Tensor = functional_call(network.skeleton, probe.state(network), (images,))
+    return logits
 
 
 @dataclass
@@ -126,9 +161,7 @@ def measure(
             read[where] = 1
             inputs = {side: normalise(pixels) for side, pixels in raw.pixels.items()}
             for position, probe in enumerate(wanted):
-                logits = functional_call(
-                    network.skeleton, probe.state(network), (inputs[probe.test],)
-                )
+                logits = _logits(probe, network, inputs[probe.test])
                 guesses = logits.topk(min(_TOP, logits.shape[1]), dim=1).indices
                 right = guesses == labels[:, None]
                 first[position, where] = right[:, 0].to(torch.uint8)

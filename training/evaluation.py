@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from torch import Tensor
@@ -9,8 +10,12 @@ from torch import Tensor
 from san_core.bundle import Bundle
 from san_core.calibration import exact_statistics
 from san_core.cost import ratios
+from san_core.errors import BundleError
+from san_core.folding import FoldedArchitecture
+from san_core.frontier import Precision
 from san_core.meta_learner import MetaLearnerKind
 from san_core.mode import Mode
+from san_core.quantization import quantised_resolutions
 from san_core.resolution import Provenance, nearest, provenance
 from training.accuracy import Score
 from training.analysis import batch_norm_means, miss_and_hit
@@ -22,6 +27,7 @@ from training.evaluate import (
     Measurement,
     Probe,
     Progress,
+    Rounded,
     Uncalibrated,
     measure,
     serving_probe,
@@ -45,12 +51,14 @@ class Entry:
     score: Score
     calibrated: bool
     """Whether `ideal` had statistics of its own at this resolution."""
+    precision: Precision = "float"
 
     def to_json(self) -> dict[str, Any]:
         """Return what the JSON file says."""
         return {
             "resolution": self.resolution,
             "mode": self.mode.value,
+            "precision": self.precision,
             "top1": self.score.top1,
             "top5": self.score.top5,
             "n": self.score.n,
@@ -109,6 +117,7 @@ def evaluate(
     modes: Sequence[Mode],
     group: Group,
     *,
+    precisions: Sequence[Precision] = ("float",),
     full: bool = False,
     images: Images | None = None,
     batch_size: int = 64,
@@ -121,7 +130,14 @@ def evaluate(
     `images` are for the calibrated panel of a full evaluation, which is left out without them.
     """
     network, trained = bundle.network, bundle.network.resolutions
-    served = {(t, m): serving_probe(t, m, trained) for t in tests for m in modes}
+    served: dict[tuple[int, Mode, Precision], AnyProbe] = {}
+    folded = _folded(bundle) if "int8" in precisions else None
+    for test, mode in product(tests, modes):
+        probe = serving_probe(test, mode, trained)
+        if "float" in precisions:
+            served[test, mode, "float"] = probe
+        if folded is not None:
+            served[test, mode, "int8"] = Rounded(probe, bundle.extras, folded)
     probes: list[AnyProbe] = list(served.values())
     panels: dict[str, list[AnyProbe]] = {}
     if full:
@@ -151,13 +167,22 @@ def evaluate(
         trained=trained,
         tests=tuple(sorted(set(tests), reverse=True)),
         entries=[
-            Entry(t, m, measured.scores[probe], m is Mode.IDEAL and t in calibrated)
-            for (t, m), probe in served.items()
+            Entry(t, m, measured.scores[probe], m is Mode.IDEAL and t in calibrated, precision)
+            for (t, m, precision), probe in served.items()
         ],
     )
     if full:
         _fill(found, bundle, measured, panels)
     return found
+
+
+def _folded(bundle: Bundle) -> FoldedArchitecture:
+    missing = set(bundle.network.resolutions) - set(quantised_resolutions(bundle.extras))
+    if missing:
+        raise BundleError(
+            f"{bundle.manifest.name} has no int8 ranges for {max(missing)}: see 'san quantize'."
+        )
+    return FoldedArchitecture(bundle.network.skeleton)
 
 
 def _calibrated(bundle: Bundle, test: int, row: int, images: Images) -> Calibrated:

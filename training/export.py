@@ -11,6 +11,7 @@ from safetensors import safe_open
 
 from san_core import bundle
 from san_core.bundle import Accuracy, Manifest
+from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
@@ -38,12 +39,17 @@ def provenance(recipe: Recipe, **more: Any) -> dict[str, Any]:
 
 
 def accuracy_entry(
-    resolution: int, score: Score, dataset: str, mode: Mode = Mode.PROXY
+    resolution: int,
+    score: Score,
+    dataset: str,
+    mode: Mode = Mode.PROXY,
+    precision: Precision = "float",
 ) -> Accuracy:
     """Turn a score into what the manifest keeps."""
     return Accuracy(
         resolution=resolution,
         mode=mode,
+        precision=precision,
         top1=score.top1,
         top5=score.top5,
         n=score.n,

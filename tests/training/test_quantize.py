@@ -10,9 +10,19 @@ from san_core import bundle as bundles
 from san_core.bundle import Accuracy, Manifest
 from san_core.folding import FoldedArchitecture
 from san_core.mode import Mode
-from san_core.quantization import Int8Simulation, Range, quantisable, ranges_for
+from san_core.preprocessing import Preprocessing
+from san_core.quantization import (
+    Int8Simulation,
+    Range,
+    quantisable,
+    ranges_for,
+    to_extras,
+)
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from tests.training.conftest import CLASSES
+from training.data.folder import index_labelled
+from training.distributed import Group
+from training.evaluate import Probe, Rounded, measure
 from training.quantize import Histogram, calibrate_ranges, sensitivities
 
 
@@ -122,3 +132,34 @@ def test_a_layer_that_does_not_exist_cannot_be_kept(
         dispatch(["quantize", str(path), "--images", images, "--keep-float", "nose"], COMMANDS) == 2
     )
     assert "nose" in capsys.readouterr().err
+
+
+def test_int8_is_evaluated_like_any_other_point(
+    network: ScaleAdaptiveNetwork, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "b.safetensors"
+    _write(path, network)
+    evaluate = ["evaluate", str(path), "--data", str(data), "--workers", "0", "--device", "cpu"]
+    evaluate += ["--precisions", "float,int8"]
+    assert dispatch(evaluate, COMMANDS) == 2
+    assert "san quantize" in capsys.readouterr().err
+    images = ["--images", str(data / "train"), "--limit", "4", "--workers", "0"]
+    assert dispatch(["quantize", str(path), *images], COMMANDS) == 0
+    assert dispatch(evaluate, COMMANDS) == 0
+    found = {(a.resolution, a.precision): a for a in bundles.load(path).manifest.accuracy}
+    assert set(found) == {(48, "float"), (48, "int8"), (32, "float"), (32, "int8")}
+    assert all(accuracy.n == 15 for accuracy in found.values())
+
+
+def test_rounding_to_int8_shows_in_what_is_measured(
+    network: ScaleAdaptiveNetwork, data: Path
+) -> None:
+    folder = index_labelled(data / "val")
+    group = Group(0, 1, torch.device("cpu"))
+    folded = FoldedArchitecture(network.skeleton)
+    # Ranges so wide that every activation becomes zero: only the biases are left, one answer.
+    wide = {name: Range(1e9, signed=True) for name in quantisable(folded.module)}
+    probe = Probe(32, 32)
+    rounded = Rounded(probe, to_extras(32, wide), folded)
+    found = measure(network, [probe, rounded], folder, Preprocessing(), group, workers=0)
+    assert found.scores[rounded].hits1 == len(folder) // len(CLASSES)

@@ -4,10 +4,12 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import cast, get_args
 
 from san_core import bundle as bundles
 from san_core.bundle import Bundle, replace_accuracy
 from san_core.errors import BundleError
+from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.resolution import check_resolution
 from training import evaluation_page
@@ -31,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resolutions", metavar="T,T", help="default: the trained ones")
     parser.add_argument(
         "--modes", default="proxy", metavar="M,M", help="of proxy, ideal, data_free"
+    )
+    parser.add_argument(
+        "--precisions", default="float", metavar="P,P", help="of float, int8 (after san quantize)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument(
@@ -61,6 +66,15 @@ def _modes(text: str) -> list[Mode]:
         raise RecipeError(f"{error}; the modes are {known}.") from error
 
 
+def _precisions(text: str) -> list[Precision]:
+    found: list[Precision] = []
+    for part in (part.strip() for part in text.split(",")):
+        if part not in get_args(Precision):
+            raise RecipeError(f"{part!r} is no precision; they are float and int8.")
+        found.append(cast(Precision, part))
+    return found
+
+
 def _resolutions(text: str | None, bundle: Bundle) -> list[int]:
     if text is None:
         return list(bundle.network.resolutions)
@@ -72,7 +86,9 @@ def _resolutions(text: str | None, bundle: Bundle) -> list[int]:
 
 def _keep(bundle: Bundle, found: Evaluation, folder: ImageFolder, path: Path) -> None:
     dataset = f"{folder.root.parent.name}/{folder.root.name}"
-    measured = tuple(accuracy_entry(e.resolution, e.score, dataset, e.mode) for e in found.entries)
+    measured = tuple(
+        accuracy_entry(e.resolution, e.score, dataset, e.mode, e.precision) for e in found.entries
+    )
     manifest = replace_accuracy(bundle.manifest, measured)
     try:
         bundles.save(
@@ -89,6 +105,7 @@ def _show(done: int, of: int) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, show, and write what was asked for."""
     modes = _modes(args.modes)
+    precisions = _precisions(args.precisions)
     with joined_group(args.device) as group:
         bundle = bundles.load(args.bundle)
         tests = _resolutions(args.resolutions, bundle)
@@ -112,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
             tests,
             modes,
             group,
+            precisions=precisions,
             full=args.report is not None,
             images=images,
             batch_size=args.batch_size,
@@ -127,8 +145,8 @@ def run(args: argparse.Namespace) -> int:
                 note = "  (trained)"
             score = entry.score
             print(
-                f"{entry.resolution:>5} {entry.mode.value:<10} top-1 {with_interval(score)} %  "
-                f"top-5 {score.top5:.1%}  n {score.n}{note}"
+                f"{entry.resolution:>5} {entry.mode.value:<10} {entry.precision:<5} "
+                f"top-1 {with_interval(score)} %  top-5 {score.top5:.1%}  n {score.n}{note}"
             )
         if args.json:
             args.json.write_text(json.dumps(found.to_json(), indent=1))

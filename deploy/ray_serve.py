@@ -10,6 +10,8 @@ its own frontier. Settings are the usual `SAN_*` variables. Replicas are scaled 
 A budget counts from the first byte, and Ray's proxy sees that byte, not the replica. So the proxy
 stamps each request (that is what the variable above switches on), and the replica counts the time
 between as spent. Without the stamp a budget begins when the request reaches the replica.
+
+Not yet run on a cluster, nor tested with two replicas.
 """
 
 from __future__ import annotations

@@ -233,8 +233,7 @@ class Table(Panel):
     def options(self) -> Json:
         """Plain."""
         by = [{"displayName": self.sort_by, "desc": False}] if self.sort_by else []
-        footer = {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""}
-        return {"cellHeight": "sm", "showHeader": True, "sortBy": by, "footer": footer}
+        return {"cellHeight": "sm", "frameIndex": 0, "showHeader": True, "sortBy": by}
 
     def custom(self) -> Json:
         """Cells without colour."""
@@ -356,7 +355,6 @@ def _job_variable() -> Json:
         "label": "job",
         "datasource": DATASOURCE,
         "query": {"query": "label_values(san_ready, job)", "refId": "job"},
-        "definition": "label_values(san_ready, job)",
         "current": {"text": "san-serve", "value": "san-serve"},
         "hide": 0,
         "includeAll": False,

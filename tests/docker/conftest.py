@@ -49,6 +49,7 @@ def traffic(stack: Stack) -> tuple[Traffic, float, float]:
     start = time.time()
     traffic.learn_truth()
     for _ in range(3):
+        traffic.each_kind()
         traffic.steady(12)
         # Answers are compared with the best point's while nobody is inside.
         time.sleep(6)

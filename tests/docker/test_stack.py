@@ -78,11 +78,11 @@ def test_prometheus_scrapes_the_service_and_evaluates_the_rules(stack: Stack, tr
 
 def test_the_traffic_was_of_all_kinds(traffic: tuple[Traffic, float, float]):
     sent, _, _ = traffic
-    assert sent.statuses[200] > 100
+    assert sent.statuses[200] > 30
     assert sent.statuses[422] > 0  # impossible budgets
     assert sent.statuses[500] == sent.statuses[0] == 0
     assert len(sent.resolutions) > 3
-    assert sent.feedback > 50
+    assert sent.feedback > 20
 
 
 @pytest.mark.parametrize(("name", "expr"), panel_expressions())

@@ -83,6 +83,12 @@ class Traffic:
                 self.feedback += told == 200
         return status
 
+    def each_kind(self) -> None:
+        """What chance might leave out: a refusal, a hopeless budget, a cold pin, a broken image."""
+        for query in ("budget_ms=0.01&on_miss=refuse", "budget_ms=0.01", "resolution=100"):
+            self.one(query)
+        post(f"{self._url}/classify", b"not an image")
+
     def steady(self, seconds: float, clients: int = 3) -> None:
         """Budgets of all lengths, some pins to resolutions nobody has warmed."""
         end = time.monotonic() + seconds

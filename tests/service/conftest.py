@@ -70,7 +70,7 @@ class Running:
         return int(self.url.rpartition(":")[2])
 
     def client(self, **options: object) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=30, **options)
+        return httpx.Client(base_url=self.url, timeout=240, **options)
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def test_a_life(process, bundle):
     """Starts, serves, swaps on SIGHUP, drains on SIGTERM, exits with 0."""
     port = process.said(r"running on http://127.0.0.1:(\d+)")[1]
     process.said('"message":"ready"')
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=240) as client:
         assert client.post("/classify", content=picture()).status_code == 200
 
         write_bundle(bundle, name="newer", seed=1)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contest import Contest, add_options, contest
-from benchmarks.open_loop import capacity
+from benchmarks.open_loop import closed_loop
 from benchmarks.options import parser, report
 from benchmarks.our_service import OurService, classify
 from benchmarks.peers.environments import version
@@ -28,6 +28,8 @@ from benchmarks.plotting import OURS, PEERS, axes, save
 from benchmarks.processes import Server, ServerError
 from benchmarks.results import Check, Report, ratio, summarise, table
 from benchmarks.wire import Client
+
+_CLIENTS = 16
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,13 @@ def throughput(entrants: Sequence[Entrant], pace: Pace) -> None:
     """What each gives when it always has something to do; there and back again."""
     for entrant in [*entrants, *reversed(entrants)]:
         cpu = entrant.server.cpu_s()
-        entrant.per_s.append(
-            capacity(entrant.server.port, [entrant.request], seconds=pace.capacity_s / 2)
+        samples, took = closed_loop(
+            entrant.server.port, [entrant.request], clients=_CLIENTS, seconds=pace.capacity_s / 2
         )
-        entrant.cpu_ms.append(
-            (entrant.server.cpu_s() - cpu) * 1e3 / (entrant.per_s[-1] * pace.capacity_s / 2 or 1)
-        )
+        cpu = entrant.server.cpu_s() - cpu
+        answered = sum(sample.status == 200 for sample in samples)
+        entrant.per_s.append(answered / took)
+        entrant.cpu_ms.append(1e3 * cpu / max(1, answered))
 
 
 def duel(peer: Peer, ours: OurService, it: Contest, pace: Pace) -> list[dict[str, Any]]:
@@ -196,8 +199,9 @@ def tell(made: Report, it: Contest) -> None:
     ]
     made.say(
         f"Peers with the same network at {it.resolution} px, float on both sides; *ours* is "
-        "measured in turns with each. Requests per second: 16 connections that always wait for an "
-        "answer; a peer gets the better of one worker with all cores and one worker per core."
+        f"measured in turns with each. Requests per second: {_CLIENTS} connections that always "
+        "wait for an answer; a peer gets the better of one worker with all cores and one worker "
+        "per core."
     )
     head = ["peer", "p50 ms (rounds)", "p95 ms", "p99 ms", "ours p50", "times slower (rounds)"]
     made.say(table([*head, "requests/s", "ours/s", "CPU ms/request", "ours CPU ms"], rows))

@@ -39,6 +39,15 @@ stop() {
 		rm "$state/docker0.is-ours"
 	fi
 	iptables-restore <"$rules"
+	# A table that was not there before is not in that file, so restoring leaves it as it is.
+	for table in filter nat; do
+		grep -q "^\*$table" "$rules" && continue
+		for chain in INPUT FORWARD OUTPUT; do
+			iptables -t "$table" -P "$chain" ACCEPT 2>/dev/null || true
+		done
+		iptables -t "$table" -F
+		iptables -t "$table" -X
+	done
 }
 
 "$1"

@@ -83,6 +83,8 @@ def _write_page(args: argparse.Namespace) -> None:
         f"{len(training.classes)} classes, from scratch, each network for as many epochs."
     )
     command = f"san report reproduce --data {args.data.name} --output DIR --recipe {args.recipe}"
+    if args.epochs:
+        command += f" --epochs {args.epochs}"
     target.write_text(page(results, recipe, setup, command, image.name))
     print(f"Wrote {target} and {image}.")
 

@@ -177,7 +177,8 @@ def tell(made: Report, rival: str, budget_ms: float) -> None:
     )
     for kind in Arrivals:
         mine, other = (gather(runs, kind, 2.0, name) for name in ("san-serve", rival))
-        value = mine["goodput"] / other["goodput"] if other["goodput"] else float("inf")
+        # A peer that is never in time is given one answer, so that the ratio is a number.
+        value = mine["goodput"] / max(other["goodput"], made.data["one_answer"])
         name = f"goodput at 2x over the best peer's, {kind}"
         made.check(Check(name, value, ">=", 2.5, "x"))
 
@@ -214,6 +215,7 @@ def main() -> None:
         print(f"The best peer is {peer.title} ({setup}): {rate:.0f}/s", flush=True)
         made.data["capacities"] = {f"{n} {s}": value for (n, s), value in found.items()}
         made.data["rate"] = rate
+        made.data["one_answer"] = (it.accuracy or 1.0) / (seconds * rounds)
         with it.ours() as ours, it.peer(peer, PeerEngine.OPENVINO, setup) as rival:
             ours.await_ready()
             rival.await_ready(peer.request(it.body))

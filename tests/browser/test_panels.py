@@ -9,6 +9,9 @@ from playwright.sync_api import expect
 from tests.browser.service_in_slow_motion import BUILD_MS, RUN_MS
 
 
+REFUSALS = ("status of 429", "status of 503")
+
+
 def milliseconds(text: str) -> float:
     found = re.search(r"([\d.]+)\s*ms", text)
     assert found, text
@@ -96,7 +99,8 @@ def test_evicting_twice_is_answered_with_a_sentence(page, visitor):
     )
 
 
-def test_the_history_keeps_the_last_hundred(page):
+def test_the_history_keeps_the_last_hundred(page, visitor):
+    visitor.allowed = REFUSALS
     page.evaluate("() => document.getElementById('load-rate').value = 60")
     page.locator("#load-seconds").fill("3")
     page.get_by_role("button", name="Start").click()
@@ -107,7 +111,8 @@ def test_the_history_keeps_the_last_hundred(page):
     expect(page.locator("#tooltip")).to_be_visible()
 
 
-def test_load_is_bounded_and_reported(page):
+def test_load_is_bounded_and_reported(page, visitor):
+    visitor.allowed = REFUSALS
     page.locator("#load-rate").fill("9999")
     page.locator("#load-seconds").fill("999")
     page.get_by_role("button", name="Start").click()
@@ -123,8 +128,8 @@ def test_load_is_bounded_and_reported(page):
 def test_a_load_run_counts_what_it_sent(page):
     page.locator("#load-rate").fill("4")
     page.locator("#load-seconds").fill("2")
-    for box in page.locator("#load-budgets input:checked").all():
-        box.uncheck()
+    for budget in (10, 50, 100):
+        page.locator(f"#load-budgets input[value='{budget}']").uncheck()
     page.locator("#load-budgets input[value='250']").check()
     page.get_by_role("button", name="Start").click()
     expect(page.locator("#load-said")).to_contain_text("Load run over")
@@ -135,10 +140,11 @@ def test_a_load_run_counts_what_it_sent(page):
 
 
 def test_without_a_picture_the_panels_ask_for_one(visitor, url):
-    def hold(page):
-        page.route("**/assets/examples/*", lambda route: None)
+    def withhold(page):
+        page.route("**/assets/examples/*", lambda route: route.abort())
 
-    page = visitor.open(url, answered=False, prepare=hold)
+    visitor.allowed = ("Failed to load resource",)
+    page = visitor.open(url, answered=False, prepare=withhold)
     expect(page.locator("#status")).to_have_text("ready")
     for button, notice in (
         ("Run the sweep", "#sweep-notice"),

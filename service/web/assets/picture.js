@@ -69,8 +69,12 @@ export function pictureCard(onPicture) {
   }
 
   async function takeExample(file, title, button) {
-    const response = await fetch(`/assets/examples/${file}.jpg`);
-    await take(await response.blob(), title, button);
+    try {
+      const response = await fetch(`/assets/examples/${file}.jpg`);
+      await take(await response.blob(), title, button);
+    } catch {
+      name.textContent = "The example could not be loaded.";
+    }
   }
 
   byId("examples").replaceChildren(

@@ -8,7 +8,6 @@ from playwright.sync_api import expect
 
 from tests.browser.service_in_slow_motion import BUILD_MS, RUN_MS
 
-
 REFUSALS = ("status of 429", "status of 503")
 
 

@@ -79,6 +79,10 @@ def test_round_trip(network: ScaleAdaptiveNetwork, manifest: Manifest, file: Pat
             assert torch.equal(tensor, expected[name]), (name, mode)
 
 
+def test_others_may_read_it(file: Path) -> None:
+    assert file.stat().st_mode & 0o444 == 0o444
+
+
 def test_half_precision_halves_the_file_and_keeps_the_answer(
     network: ScaleAdaptiveNetwork, manifest: Manifest, file: Path, tmp_path: Path
 ) -> None:

@@ -3,53 +3,64 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from tests.training.conftest import ARCHITECTURE
+from san_core.preprocessing import Preprocessing
+from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from tests.training.conftest import ARCHITECTURE, CLASSES, TinyCnn
+from training.config import Recipe
+from training.data.folder import index_training
+from training.distributed import Group
+from training.evaluate import Probe, measure
+from training.objective import MixedScale
+from training.run import Task, mixed_scale, train
 
-# Two processes of batch b and one that accumulates two batches of b take the same images, and each
-# batch is normalised by its own statistics in both. So all parameters agree after some steps; the
-# moving averages of batch norm are updated once and twice per step and do not.
+# Trains twice, with statistics of its own for every batch and with frozen ones.
 WORKER = """
 import sys
 from pathlib import Path
-import torch
-from safetensors.torch import save_file
-from san_core.preprocessing import Preprocessing
-from tests.training.conftest import CLASSES, TinyCnn
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
-from training import run
-from training.config import make_recipe
-from training.data.folder import index_training
+from tests.training.test_distributed import train_both
 from training.distributed import joined_group
-from training.evaluate import Probe, measure
-from training.objective import MixedScale
+
+with joined_group("cpu") as group:
+    train_both(Path(sys.argv[1]), Path(sys.argv[2]), group, {"own": (3, 1), "frozen": (3, 1)})
+"""
+
 
 class Frozen(MixedScale):
-    def train(self):
+    """Mixed-scale training with the statistics of batch norm left as they are."""
+
+    def train(self) -> None:
         self.network.eval()
 
-data, out, batch, accumulate, frozen = sys.argv[1:]
-recipe = make_recipe(dict(
-    resolutions=(48, 32), epochs=2, batch_size=int(batch), accumulate=int(accumulate),
-    learning_rate=0.05, workers=0, momentum=0.9, device="cpu",
-))
-with joined_group("cpu") as group:
-    torch.manual_seed(group.rank)  # the main process's weights must win
-    network = ScaleAdaptiveNetwork(NetworkConfig("tiny", (48, 32), 3), TinyCnn())
-    training, validation = index_training(Path(data))
-    objective = (lambda n, r: Frozen(n)) if frozen == "frozen" else run.mixed_scale
-    task = run.Task(network, CLASSES, Preprocessing(), training, None, objective)
-    assert run.train(task, recipe, group, Path(out), quiet=True)
-    assert all(p.requires_grad for p in network.parameters())
-    tensors = {f"p/{k}": v.detach() for k, v in network.named_parameters()}
-    tensors |= {f"b/{k}": v for k, v in network.named_buffers()}
-    found = measure(network, [Probe(32, 32)], validation, Preprocessing(), group, workers=0)
-    tensors["scores"] = torch.tensor([[s.n, s.hits1, s.hits5] for s in found.scores.values()])
-    save_file({k: v.clone() for k, v in tensors.items()}, f"{out}/rank{group.rank}.safetensors")
-"""
+
+def train_both(data: Path, out: Path, group: Group, batches: dict[str, tuple[int, int]]) -> None:
+    """Train for two epochs each and keep all tensors and the validation's counts."""
+    training, validation = index_training(data)
+    assert validation is not None
+    for statistics, (size, accumulate) in batches.items():
+        recipe = Recipe(
+            resolutions=(48, 32),
+            epochs=2,
+            batch_size=size,
+            accumulate=accumulate,
+            learning_rate=0.05,
+            workers=0,
+        )
+        torch.manual_seed(group.rank)  # the main process's weights must win
+        network = ScaleAdaptiveNetwork(NetworkConfig("tiny", (48, 32), 3), TinyCnn())
+        make = (lambda n, _: Frozen(n)) if statistics == "frozen" else mixed_scale
+        task = Task(network, CLASSES, Preprocessing(), training, None, make)
+        folder = out / statistics
+        assert train(task, recipe, group, folder, quiet=True)
+        tensors = {f"parameter/{k}": v.detach() for k, v in network.named_parameters()}
+        tensors |= {f"buffer/{k}": v for k, v in network.named_buffers()}
+        found = measure(network, [Probe(32, 32)], validation, Preprocessing(), group, workers=0)
+        (score,) = found.scores.values()
+        tensors["score"] = torch.tensor([score.n, score.hits1, score.hits5])
+        kept = {k: v.clone() for k, v in tensors.items()}
+        save_file(kept, folder / f"rank{group.rank}.safetensors")
 
 
 def start(arguments: list[str], processes: int) -> None:
@@ -68,30 +79,29 @@ def start(arguments: list[str], processes: int) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def parameters(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: t for name, t in tensors.items() if name.startswith("p/")}
-
-
-@pytest.mark.parametrize("statistics", ["own", "frozen"])
 def test_two_processes_equal_one_with_twice_the_images(
-    data: Path, tmp_path: Path, statistics: str
+    data: Path, tmp_path: Path, alone: Group
 ) -> None:
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
-    # With frozen statistics a batch of 2b is the same; else two accumulated batches of b are.
-    one = ["6", "1"] if statistics == "frozen" else ["3", "2"]
-    start([str(script), str(data), str(tmp_path / "two"), "3", "1", statistics], 2)
-    start([str(script), str(data), str(tmp_path / "one"), *one, statistics], 1)
-    first, second = (load_file(tmp_path / "two" / f"rank{rank}.safetensors") for rank in (0, 1))
-    alone = load_file(tmp_path / "one" / "rank0.safetensors")
-
-    for name, value in first.items():  # processes never drift apart, statistics included
-        assert torch.equal(value, second[name]), name
-    for name, value in parameters(alone).items():
-        torch.testing.assert_close(first[name], value, atol=1e-5, rtol=1e-5)
-    assert int(first["scores"][0, 0]) == 15  # each validation image once
-    if statistics == "frozen":
-        assert torch.equal(first["scores"], alone["scores"])
+    start([str(script), str(data), str(tmp_path / "two")], 2)
+    # With frozen statistics a batch of 2b is the same. Else a batch of 2b has other statistics than
+    # two of b, and the one process accumulates two batches of b: all parameters agree, and only the
+    # moving averages, which it updates twice per step, do not.
+    train_both(data, tmp_path / "one", alone, {"own": (3, 2), "frozen": (6, 1)})
+    for statistics in ("own", "frozen"):
+        first, second, one = (
+            load_file(tmp_path / many / statistics / f"rank{rank}.safetensors")
+            for many, rank in (("two", 0), ("two", 1), ("one", 0))
+        )
+        for name, value in first.items():  # processes never drift apart, statistics included
+            assert torch.equal(value, second[name]), name
+        agreeing = [name for name in one if name.startswith("parameter/")]
+        assert len(agreeing) == 8  # W, b, two of each of two batch norms, the head
+        for name in agreeing:
+            torch.testing.assert_close(first[name], one[name], atol=1e-5, rtol=1e-5)
+        assert int(first["score"][0]) == 15  # each validation image once
+    assert torch.equal(first["score"], one["score"])
 
 
 def test_torchrun_takes_the_options_of_san_train(data: Path, tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_a_key_is_asked_for_where_one_is_needed(visitor, make_settings):
     with serving(settings) as address:
         page = visitor.open(address, answered=False)
         expect(page.get_by_role("dialog", name="An API key is needed")).to_be_visible()
-        page.get_by_label("API key").fill("open-sesame")
+        page.get_by_role("textbox", name="API key").fill("open-sesame")
         page.get_by_role("button", name="Use it").click()
         expect(page.locator(".predictions li")).to_have_count(5)
         page.context.close()

@@ -90,14 +90,15 @@ def decide(run: Callable[[str], Outcome], isas: Sequence[str] = ISAS) -> CpuDeci
 
 def _settle(isa: str, outcome: Outcome, reasons: list[str]) -> CpuDecision:
     f32, bf16 = outcome.trials["f32"], outcome.trials.get("bf16")
-    faster = bf16 is not None and outcome.right("bf16") and f32.ms >= _WORTHWHILE * bf16.ms
-    # A host without the instructions computes in float32 whatever it is told: no gain, same digits.
-    precision = "bf16" if faster and bf16 is not None and bf16.error > 10 * f32.error else "f32"
+    # A host without the instructions computes in float32 whatever it is told: the same digits.
+    real = bf16 is not None and outcome.right("bf16") and bf16.error > 10 * f32.error
+    gain = f32.ms / bf16.ms if bf16 is not None and real else 0.0
+    precision = "bf16" if gain >= _WORTHWHILE else "f32"
     saturates = not outcome.right("int8_full_range")
     said = [
         *reasons,
         f"{isa or 'no limit'}: runs",
-        f"bf16 {f32.ms / bf16.ms:.1f}x f32" if bf16 else "no bf16",
+        f"bf16 {gain:.1f}x f32" if gain else "no bf16",
         f"int8 {f32.ms / outcome.trials['int8'].ms:.1f}x f32"
         + (", overflows at full range" if saturates else ""),
     ]

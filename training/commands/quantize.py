@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--noise",
         type=float,
-        default=0.01,
+        default=0.005,
         metavar="SHARE",
         help="leave a layer in float if its rounding alone makes more than this share of the "
         "logits' power noise (%(default)s)",

@@ -52,7 +52,9 @@ def test_real_bfloat16_is_used_where_it_pays() -> None:
     ],
 )
 def test_other_bfloat16_is_not_used(bf16: Trial) -> None:
-    assert decide(host({"": Outcome(HEALTHY | {"bf16": bf16})})).precision == "f32"
+    decision = decide(host({"": Outcome(HEALTHY | {"bf16": bf16})}))
+    assert decision.precision == "f32"
+    assert ("no bf16" in decision.reason) == (bf16.error != 0.005)
 
 
 def test_a_cpu_without_vnni_is_found_out_by_its_results() -> None:

@@ -18,8 +18,8 @@ from san_client.retries import Retries, pause_ms
 
 OnMiss = Literal["answer", "refuse"]
 
-_SHORTEST_MS = 1.0
-"""No attempt is given less time to answer; zero would mean something else to the transport."""
+_SHORTEST_MS = 20.0
+"""No attempt is given less time: a refusal, which tells what would work, takes a round trip too."""
 
 
 @dataclass(frozen=True, slots=True)

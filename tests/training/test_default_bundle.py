@@ -1,0 +1,31 @@
+from san_core.bundle import DEFAULT_BUNDLE, read_manifest
+from san_core.frontier import OperatingPoint
+from san_core.mode import Mode
+from training.pretrained import imagenet_classes
+
+
+def test_the_default_bundle_is_small_enough_to_commit_and_says_where_it_is_from() -> None:
+    assert DEFAULT_BUNDLE.stat().st_size < 25e6
+    assert "Apache License" in (DEFAULT_BUNDLE.parent / "NOTICE").read_text()
+    assert "Apache-2.0" in read_manifest().provenance["licence"]
+
+
+def test_it_knows_imagenets_classes() -> None:
+    assert read_manifest().classes == imagenet_classes()
+
+
+def test_every_mode_of_every_trained_resolution_was_measured() -> None:
+    manifest = read_manifest()
+    measured = {
+        (resolution, mode): manifest.accuracy_of(OperatingPoint(resolution, mode))
+        for resolution in manifest.network.resolutions
+        for mode in Mode
+    }
+    assert all(accuracy is not None and accuracy.n >= 2000 for accuracy in measured.values())
+    for resolution in manifest.network.resolutions:  # one network, whatever the mode is called
+        assert len({measured[resolution, mode].top1 for mode in Mode}) == 1  # type: ignore[union-attr]
+
+
+def test_its_provenance_names_no_private_path() -> None:
+    text = read_manifest().model_dump_json()
+    assert not any(root in text for root in ("/home/", "/root/", "/tmp/"))

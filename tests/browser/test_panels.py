@@ -88,11 +88,13 @@ def test_evicting_twice_is_answered_with_a_sentence(page, visitor):
     row = page.locator("#weights-table tr[data-resolution='96']")
     page.locator("#pin").select_option("96")
     expect(row).to_have_attribute("data-state", "cached")
-    evict = row.get_by_role("button", name="Evict")
-    gone = page.request.delete(f"{page.url}resolutions/96")
-    assert gone.ok
-    page.route("**/resolutions", lambda route: None)  # the row stays as it was
-    evict.click()
+    before = page.request.get(f"{page.url}resolutions").body()
+    page.route(
+        "**/resolutions",  # the row stays as it was
+        lambda route: route.fulfill(body=before, content_type="application/json"),
+    )
+    assert page.request.delete(f"{page.url}resolutions/96").ok
+    row.get_by_role("button", name="Evict").click()
     expect(page.locator("#weights-notice")).to_contain_text(
         "No weights for 96 px are in the cache."
     )

@@ -94,7 +94,8 @@ def test_timeout_and_parameters_are_the_budget_and_the_id_comes_back(client):
     result = client.infer("tiny", [image_input(picture())], parameters={"budget_ms": 0.001})
     answer = result.get_response()
     assert answer["parameters"]["budget_met"] is False
-    assert answer["parameters"]["resolution"] == 32
+    # which point is the fastest was measured at start, so the sentence tells
+    assert f"the fastest, {answer['parameters']['resolution']} px" in answer["parameters"]["reason"]
 
 
 def test_an_async_request(client):

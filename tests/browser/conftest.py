@@ -29,6 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
+    # They come last: playwright keeps an event loop running in the thread of the tests until its
+    # session ends, and no other test could run one of its own there.
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 def chromium() -> str:

@@ -170,12 +170,12 @@ def test_a_light_load_gets_the_best_resolution():
     assert light.used[224] > 0.95 * light.met
 
 
-def test_twice_what_the_best_can_hold_is_met_at_a_lower_resolution():
-    # Together: the target is a share of all requests, and a spike can cost one run more.
-    runs = [Simulation(2 * BEST_PER_S, seconds=10, seed=seed).run() for seed in range(1, 6)]
-    met = sum(run.met for run in runs)
-    assert met >= 0.99 * sum(run.met + run.missed + run.refused for run in runs)
-    assert sum(n for run in runs for t, n in run.used.items() if t < 224) > 0.2 * met
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_twice_what_the_best_can_hold_is_met_at_a_lower_resolution(seed):
+    heavy = Simulation(rate_per_s=2 * BEST_PER_S, seconds=10, seed=seed)
+    heavy.run()
+    assert heavy.met >= 0.99 * (heavy.met + heavy.missed + heavy.refused)
+    assert sum(n for t, n in heavy.used.items() if t < 224) > 0.2 * heavy.met
 
 
 @pytest.mark.parametrize("seed", [1, 2])

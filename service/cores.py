@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+
+from service.cgroups import granted_cores
 
 
 @dataclass(frozen=True)
@@ -16,20 +17,17 @@ class CorePlan:
 
 
 def available_cores() -> int:
-    """Cores this process may use: affinity, and the CPU quota of its container."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    quota = _cgroup_quota()
-    return max(1, min(cores, quota) if quota else cores)
+    """Cores this process may use: its affinity, and what its control groups grant."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min(cores, granted_cores() or cores))
 
 
-def _cgroup_quota() -> int | None:
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if quota == "max" else max(1, int(int(quota) / int(period)))
-    except (OSError, ValueError):
-        return None
+def share_of_cores(workers: int) -> int:
+    """Cores of one process among several that serve together."""
+    return max(1, available_cores() // max(1, workers))
 
 
 def plan_cores(

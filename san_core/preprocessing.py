@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from san_core import libtiff
 from san_core.errors import (
     CorruptImageError,
     ImageTooLargeError,
@@ -36,6 +37,7 @@ MAX_PIXELS = 100_000_000
 Image.MAX_IMAGE_PIXELS = None
 # Damage that a decoder can live with is no news, and remembering each sentence would be a leak.
 warnings.filterwarnings("ignore", module=r"PIL\.")
+libtiff.silence()
 
 Interpolation = Literal["bilinear", "bicubic"]
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}

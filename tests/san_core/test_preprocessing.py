@@ -1,3 +1,4 @@
+import _ctypes
 import io
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import v2
 
+from san_core import libtiff
 from san_core.errors import (
     CorruptImageError,
     ImageError,
@@ -235,3 +237,25 @@ def test_damage_that_can_be_lived_with_is_not_talked_about() -> None:
         [sys.executable, "-c", program], input=cut, capture_output=True, check=True
     )
     assert (done.stdout, done.stderr) == (b"refused\n", b"")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+def test_a_damaged_tiff_is_refused_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    whole = encoded(photo(64, 64), "TIFF", compression="tiff_lzw")
+    refused = 0
+    for seed in range(20):
+        damaged = bytearray(whole)
+        for place in np.random.default_rng(seed).integers(8, len(whole), 40):
+            damaged[place] ^= 0x55
+        try:
+            decode(bytes(damaged))
+        except ImageError:
+            refused += 1
+    assert refused > 10
+    # libtiff would have written to the file descriptor, past Python's own stderr
+    assert capfd.readouterr().err == ""
+
+
+def test_a_pillow_without_libtiff_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libtiff._imaging, "__file__", _ctypes.__file__)
+    assert not libtiff.silence()

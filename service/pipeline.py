@@ -67,6 +67,10 @@ class Exchange(Protocol):
     def expected_bytes(self) -> int:
         """How large the body claims to be; what admission reserves."""
 
+    @property
+    def cancelled_by(self) -> Exception | None:
+        """Why it is cancelled, if not because the client left: another part was refused."""
+
     async def receive(self) -> bytes | Pixels:
         """The image: a file's bytes, or pixels that are ready to run."""
 
@@ -189,12 +193,15 @@ class Pipeline:
                 await exchange.answer(answer)
                 deployment.model.observe_overhead(timing.total - timing.staged, now)
         except asyncio.CancelledError:
-            record.outcome, record.error = Outcome.DISCONNECTED, "disconnected"
+            cause, answer = exchange.cancelled_by, None
+            if cause is None:
+                record.outcome, record.error = Outcome.DISCONNECTED, "disconnected"
+            else:
+                _blame(record, cause)
+                record.error = "sibling-refused"  # the cause is counted once, where it occurred
             raise
         except Exception as error:
-            problem = Problem(error, record.request_id)
-            record.outcome, record.error = _outcome(error, problem.status), problem.slug
-            record.status, record.reason = problem.status, str(error)
+            _blame(record, error)
             raise
         finally:
             # observe
@@ -302,6 +309,13 @@ class Pipeline:
         work = decode_work(header, len(image), preprocessing.shorter_side(resolution))
         deployment.model.observe_decode(work, decoded.took_ms, self._clock())
         return decoded.pixels, decoded.started_ms - asked
+
+
+def _blame(record: RequestRecord, error: Exception) -> None:
+    """Say in the record how the request ended, and why."""
+    problem = Problem(error, record.request_id)
+    record.outcome, record.error = _outcome(error, problem.status), problem.slug
+    record.status, record.reason = problem.status, str(error)
 
 
 def _outcome(error: Exception, status: int) -> Outcome:

@@ -20,11 +20,32 @@ _BEYOND = 4.0
 """How far pixels may leave the range that preprocessing gives; noise may, raw bytes may not."""
 
 
+class Siblings:
+    """The images of one request: all are answered, or none is."""
+
+    def __init__(self, count: int) -> None:
+        self.refusal: Exception | None = None
+        self._missing = count
+        self._all = asyncio.Event()
+
+    async def answered(self) -> None:
+        """One more has its answer; wait for the rest."""
+        self._missing -= 1
+        if not self._missing:
+            self._all.set()
+        await self._all.wait()
+
+
 class ImageExchange:
     """One image of an inference request as the pipeline sees it."""
 
     def __init__(
-        self, image: bytes | Pixels, terms: Terms, request_id: str, started_ms: float
+        self,
+        image: bytes | Pixels,
+        terms: Terms,
+        request_id: str,
+        started_ms: float,
+        siblings: Siblings,
     ) -> None:
         self.request_id = request_id
         self.terms = terms
@@ -33,6 +54,12 @@ class ImageExchange:
         self.expected_bytes = len(image) if isinstance(image, bytes) else image.nbytes
         self.given: Answer | None = None
         self._image = image
+        self._siblings = siblings
+
+    @property
+    def cancelled_by(self) -> Exception | None:
+        """What befell another image, if that is why this one is cancelled."""
+        return self._siblings.refusal
 
     async def receive(self) -> bytes | Pixels:
         """The image; it is here already."""
@@ -41,6 +68,7 @@ class ImageExchange:
     async def answer(self, answer: Answer) -> None:
         """Keep the answer until all images have theirs."""
         self.given = answer
+        await self._siblings.answered()
 
 
 def check_range(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> None:
@@ -62,17 +90,27 @@ async def infer(
     images: Sequence[bytes | Pixels] = request.images
     if request.pixels is not None:
         images = list(request.pixels)
+    siblings = Siblings(len(images))
     exchanges = [
-        ImageExchange(image, request.terms, name, started_ms)
+        ImageExchange(image, request.terms, name, started_ms, siblings)
         for image, name in zip(images, image_ids(request_id, len(images)), strict=True)
     ]
+
+    async def classify(exchange: ImageExchange) -> None:
+        try:
+            await pipeline.classify(exchange)
+        except Exception as error:
+            # Known before the group cancels the others, which will ask why.
+            siblings.refusal = siblings.refusal or error
+            raise
+
     if len(exchanges) == 1:
         await pipeline.classify(exchanges[0])
     else:
         try:
             async with asyncio.TaskGroup() as group:
                 for exchange in exchanges:
-                    group.create_task(pipeline.classify(exchange))
+                    group.create_task(classify(exchange))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
     answers = [exchange.given for exchange in exchanges if exchange.given is not None]

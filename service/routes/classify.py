@@ -29,6 +29,8 @@ _JSON = (b"content-type", b"application/json")
 class HttpExchange:
     """One POST as the pipeline sees it."""
 
+    cancelled_by: Exception | None = None
+
     def __init__(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         self.request_id: str = scope[REQUEST_ID]
         self.started_ms: float = scope[FIRST_BYTE]

@@ -7,6 +7,7 @@ import http.client
 import json
 import struct
 import time
+from collections import Counter
 
 import httpx
 import numpy as np
@@ -153,6 +154,29 @@ def test_one_bad_image_refuses_the_request_and_leaves_the_service_clean(client, 
     assert response.json()["type"].endswith("not-an-image")
     assert running.service.admission.inside == 0
     assert len(running.service.machinery.load) == 0
+
+
+def counted(service) -> Counter[str]:
+    found = Counter()
+    for (_, _, outcome), n in service.ledger.requests.items():
+        found[outcome] += n
+    return found
+
+
+def test_all_images_of_a_refused_request_have_the_outcome_of_the_one_that_was(client, running):
+    service = running.service
+    outcomes, errors = counted(service), Counter(service.ledger.errors)
+    # The bad one is large and comes last: others are decoded, perhaps answered, when it is found.
+    whole = picture(2000, 1500, "PNG")
+    images = [picture(seed=s) for s in range(4)] + [whole[: len(whole) // 2]]
+    response = post(client, *image_tensor(*images), id="family")
+    assert response.status_code == 400
+    assert response.json()["type"].endswith("corrupt-image")
+    assert counted(service) - outcomes == {"rejected": 5}
+    assert Counter(service.ledger.errors) - errors == {"corrupt-image": 1, "sibling-refused": 4}
+    for row in range(5):
+        judged = client.post("/feedback", json={"request_id": f"family-{row}", "index": 0})
+        assert judged.status_code == 404  # nobody was given an answer
 
 
 def test_the_budget_can_be_said_in_three_ways(client):

@@ -88,7 +88,7 @@ class Deployment:
         self._unused.set()
         self.preprocessing = bundle.manifest.preprocessing
         self.catalogue = Catalogue(bundle.manifest, _precisions(settings, engine))
-        self.model = LatencyModel(measurements)
+        self.model = LatencyModel(measurements, machinery.load.is_loaded)
         self.cache = WeightCache(
             engine.build,
             machinery.builders,

@@ -94,6 +94,7 @@ class Forecast:
 
         Asked at the door, before a byte of the body is read: the image's own cost is left out.
         """
+        self._load.knocked(now_ms)
         if not len(self._load):
             return None
         own = self._model.forward_ms(fastest.shape, 1, 0.5, now_ms)

@@ -2,21 +2,21 @@
 
 Each prediction is a measured base time multiplied by a quantile of recent *ratios* (observed time
 over base time). Ratios are shared: when a neighbour takes half the machine, a point that no request
-has used lately slows down with the others, and recovers with them. Samples grow old, so a burst of
-slow runs cannot keep a point out of use for ever.
+has used lately slows down with the others, and recovers with them. Samples grow old, and those of a
+burst at once: what it slowed down must not be kept out of use, unable to show that it recovered.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from san_core.preprocessing import ImageHeader
-from service.quantiles import Blend, Window
+from service.quantiles import Blend, Memory
 
 Shape = tuple[int, str]
 """(resolution, precision): the mode changes the weights, not the time they take."""
@@ -177,16 +177,22 @@ def _four(values: Sequence[Any]) -> tuple[float, float, float, float]:
 
 
 class LatencyModel:
-    """Predicts every part of a request's time at any quantile."""
+    """Predicts every part of a request's time at any quantile.
 
-    def __init__(self, measurements: Measurements) -> None:
+    `is_loaded(now_ms)` tells whether a time taken now is one of a service under load.
+    """
+
+    def __init__(
+        self, measurements: Measurements, is_loaded: Callable[[float], bool] = lambda _: False
+    ) -> None:
         self.measurements = measurements
-        self._recent = Window(size=512, horizon_ms=10_000.0)
+        self._is_loaded = is_loaded
+        self._recent = Memory(size=512, horizon_ms=10_000.0)
         self._forward: dict[Shape, Blend] = {}
-        self._decode_recent = Window(size=256)
+        self._decode_recent = Memory()
         self._decode: dict[tuple[str, int], Blend] = {}
         self._build: dict[str, float] = dict(measurements.build_ms)
-        self._overhead = Blend(Window(), prior=[0.4], enough=1)
+        self._overhead = Blend(Memory(), prior=[0.4], enough=1)
         self._estimates: dict[Shape, Curve] = {}
 
     def curve(self, shape: Shape) -> Curve:
@@ -241,16 +247,17 @@ class LatencyModel:
 
     def observe_forward(self, shape: Shape, batch: int, took_ms: float, now_ms: float) -> None:
         """Learn from a batch that ran."""
-        ratio = took_ms / self.curve(shape).at(batch)
-        self._ratios(shape).own.add(now_ms, ratio)
-        self._recent.add(now_ms, ratio)
+        ratio, loaded = took_ms / self.curve(shape).at(batch), self._is_loaded(now_ms)
+        for memory in (self._ratios(shape).own, self._recent):
+            memory.add(now_ms, ratio, loaded=loaded)
 
     def observe_decode(self, work: DecodeWork, took_ms: float, now_ms: float) -> None:
         """Learn from an image that was decoded."""
         base = self._decode_cost(work.format).at(work)
         if base > 0:
-            self._decode_ratios(work).own.add(now_ms, took_ms / base)
-            self._decode_recent.add(now_ms, took_ms / base)
+            loaded = self._is_loaded(now_ms)
+            for memory in (self._decode_ratios(work).own, self._decode_recent):
+                memory.add(now_ms, took_ms / base, loaded=loaded)
 
     def observe_build(self, precision: str, took_ms: float) -> None:
         """Learn from a network that was made ready: quickly upwards, slowly downwards."""
@@ -260,7 +267,7 @@ class LatencyModel:
 
     def observe_overhead(self, took_ms: float, now_ms: float) -> None:
         """Learn what is left when the named stages are taken away."""
-        self._overhead.own.add(now_ms, max(took_ms, 0.0))
+        self._overhead.own.add(now_ms, max(took_ms, 0.0), loaded=self._is_loaded(now_ms))
 
     def drift(self, now_ms: float) -> float:
         """Median of recent times over what was measured at start: 1 means nothing changed."""
@@ -276,14 +283,14 @@ class LatencyModel:
         found = self._forward.get(shape)
         if found is None:
             prior = self.measurements.ratios.get(shape) or [1.0]
-            found = self._forward[shape] = Blend(Window(), self._recent, prior=prior)
+            found = self._forward[shape] = Blend(Memory(), self._recent, prior=prior)
         return found
 
     def _decode_ratios(self, work: DecodeWork) -> Blend:
         found = self._decode.get(work.bucket)
         if found is None:
             prior = self.measurements.decode_ratios
-            found = self._decode[work.bucket] = Blend(Window(), self._decode_recent, prior=prior)
+            found = self._decode[work.bucket] = Blend(Memory(), self._decode_recent, prior=prior)
         return found
 
     def _decode_cost(self, image_format: str) -> DecodeCost:

@@ -15,6 +15,9 @@ from san_core.frontier import OperatingPoint
 
 _order = count()
 
+_LINGERS_MS = 100.0
+"""How long the service counts as loaded after it last was: runs that began then are still timed."""
+
 
 @dataclass(slots=True, order=True)
 class Promise:
@@ -38,9 +41,29 @@ class Load:
         self._promises: list[Promise] = []
         self._per_point: dict[OperatingPoint, int] = {}
         self._running_since_ms = 0.0
+        self._loaded_ms = float("-inf")
 
     def __len__(self) -> int:
         return len(self._promises)
+
+    def knocked(self, now_ms: float) -> None:
+        """Somebody came to the door, to be let in or not; who is turned away is load too."""
+        if len(self._promises) >= self._stations:
+            self._loaded_ms = now_ms
+
+    def is_loaded(self, now_ms: float) -> bool:
+        """Whether requests wait for one another, or did a moment ago.
+
+        Times taken then hold for this load and not beyond it.
+        """
+        if len(self._promises) > self._stations:
+            self._loaded_ms = now_ms
+        return now_ms - self._loaded_ms <= _LINGERS_MS
+
+    @property
+    def _stations(self) -> int:
+        """How many requests can be worked on at once: one in each decoder, one in the engine."""
+        return self._decode_threads + 1
 
     def waiting_at(self, point: OperatingPoint) -> int:
         """How many requests at a point are yet to run: the batch one more would join."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+
+_LOAD_MS = 750.0
+"""How long a sample taken under load counts."""
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -36,23 +39,50 @@ class Window:
         return [value for _, value in self._samples]
 
 
-class Blend:
-    """Quantiles over several windows: the own one first, others only while it is thin.
+class Memory:
+    """Samples of one thing, those taken under load apart from the others.
 
-    Sorting is the cost, so the order is kept until enough is new or `refresh_ms` went by.
+    Under load everything takes longer, and that ends with the load: its samples come first while
+    there are any, and are gone within a second. They can be: under load there are always new ones.
+    """
+
+    def __init__(self, size: int = 256, horizon_ms: float = 60_000.0) -> None:
+        self.calm = Window(size, horizon_ms)
+        self.loaded = Window(size, _LOAD_MS)
+
+    @property
+    def added(self) -> int:
+        """How many samples were ever added."""
+        return self.calm.added + self.loaded.added
+
+    def add(self, now_ms: float, value: float, *, loaded: bool = False) -> None:
+        """Take a sample in."""
+        (self.loaded if loaded else self.calm).add(now_ms, value)
+
+    def fresh(self, now_ms: float) -> list[float]:
+        """All that have not grown old."""
+        return self.loaded.fresh(now_ms) + self.calm.fresh(now_ms)
+
+
+class Blend:
+    """Quantiles over what is known of one thing; while that is thin, of its kind, then the prior.
+
+    `kind` remembers the samples of `own` too, among those of its likes. Sorting is the cost, so the
+    order is kept until enough is new or `refresh_ms` went by.
     """
 
     def __init__(
         self,
-        own: Window,
-        *fallbacks: Window,
+        own: Memory,
+        kind: Memory | None = None,
+        *,
         prior: Iterable[float] = (),
         enough: int = 48,
-        refresh_ms: float = 250.0,
+        refresh_ms: float = 100.0,
         refresh_samples: int = 8,
     ) -> None:
         self.own = own
-        self._fallbacks = fallbacks
+        self._kind = kind or Memory()
         self._prior = list(prior)
         self._enough = enough
         self._refresh_ms = refresh_ms
@@ -69,13 +99,22 @@ class Blend:
         return quantile(self._ordered, q) if self._ordered else None
 
     def _sort(self, now_ms: float) -> None:
-        samples = self.own.fresh(now_ms)
-        for window in self._fallbacks:
-            if len(samples) >= self._enough:
-                break
-            samples += window.fresh(now_ms)
+        samples: list[float] = []
+        for own, kind in (
+            (self.own.loaded, self._kind.loaded),
+            (self.own.calm, self._kind.calm),
+        ):
+            if len(samples) < self._enough:
+                samples += own.fresh(now_ms)
+            if len(samples) < self._enough:
+                samples += _others(own.fresh(now_ms), kind.fresh(now_ms))
         if len(samples) < self._enough:
             samples += self._prior
         self._ordered = sorted(samples)
         self._sorted_at = now_ms
         self._sorted_added = self.own.added
+
+
+def _others(own: list[float], kind: list[float]) -> Iterable[float]:
+    """What the kind knows beyond the own samples: a slow run must not count twice."""
+    return (Counter(kind) - Counter(own)).elements()

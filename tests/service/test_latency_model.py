@@ -60,6 +60,28 @@ def test_a_burst_is_forgotten_even_without_traffic():
     assert model.forward_ms(LARGE, 1, 0.5, 100_000) == pytest.approx(6.0)
 
 
+def test_what_was_learnt_under_load_ends_with_it():
+    loaded = True
+    model = LatencyModel(measured(), lambda _: loaded)
+    image = decode_work(ImageHeader("JPEG", 500, 375, 1), 50_000, 100)
+    before = model.forward_ms(LARGE, 1, 0.99, 0), model.decode_ms(image, 0.99, 0)
+    for now in range(100):
+        model.observe_forward(LARGE, 1, 60.0, now)
+        model.observe_decode(image, 50.0, now)
+        model.observe_overhead(150.0, now)
+    assert model.forward_ms(LARGE, 1, 0.99, 100) == pytest.approx(60.0)
+    assert model.forward_ms(SMALL, 1, 0.99, 100) == pytest.approx(20.0)
+    assert model.decode_ms(image, 0.99, 100) == pytest.approx(50.0)
+    assert model.overhead_ms(0.99, 100) == pytest.approx(150.0)
+    # no request comes to show that the machine has recovered: nobody would be let in to show it
+    after = model.forward_ms(LARGE, 1, 0.99, 1000), model.decode_ms(image, 0.99, 1000)
+    assert after == before
+    assert model.overhead_ms(0.99, 1000) < 1.0
+    loaded = False
+    model.observe_overhead(2.0, 1000)
+    assert model.overhead_ms(0.99, 30_000) == 2.0
+
+
 def test_drift_is_seen_and_passes():
     model = LatencyModel(measured())
     assert model.drift(0) == 1.0

@@ -68,6 +68,28 @@ def test_leaving_twice_is_harmless():
     assert load.drain_ms(0) == 0
 
 
+def test_load_is_when_requests_wait_for_one_another():
+    load = Load(1)
+    inside = [load.enter(promise(100)) for _ in range(2)]
+    assert not load.is_loaded(0)  # one decodes while the other runs
+    inside.append(load.enter(promise(100)))
+    assert load.is_loaded(10)
+    for each in inside:
+        load.leave(each)
+    assert load.is_loaded(60)  # what began then may end now
+    assert not load.is_loaded(150)
+
+
+def test_who_is_turned_away_is_load_too():
+    load = Load(1)
+    load.knocked(0)
+    assert not load.is_loaded(0)
+    for _ in range(2):
+        load.enter(promise(100))
+    load.knocked(10)
+    assert load.is_loaded(10)
+
+
 @given(
     st.lists(
         st.tuples(st.floats(0, 1000), st.floats(0, 50), st.sampled_from([A, B]), st.booleans()),

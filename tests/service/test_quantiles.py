@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.quantiles import Blend, Window, quantile
+from service.quantiles import Blend, Memory, Window, quantile
 
 samples = st.lists(st.floats(0.01, 100), min_size=1, max_size=300)
 
@@ -29,7 +29,7 @@ def test_a_window_is_bounded_and_forgets():
 
 
 def test_others_count_only_while_the_own_samples_are_few():
-    own, others = Window(), Window()
+    own, others = Memory(), Memory()
     blend = Blend(own, others, prior=[1.0], enough=10)
     assert blend.at(0.5, 0) == 1.0
     for _ in range(20):
@@ -41,7 +41,7 @@ def test_others_count_only_while_the_own_samples_are_few():
 
 
 def test_old_samples_give_way_to_the_prior():
-    own = Window(horizon_ms=1000)
+    own = Memory(horizon_ms=1000)
     blend = Blend(own, prior=[1.0], enough=5)
     for _ in range(10):
         own.add(0, 9.0)
@@ -50,4 +50,34 @@ def test_old_samples_give_way_to_the_prior():
 
 
 def test_nothing_known_is_none():
-    assert Blend(Window()).at(0.5, 0) is None
+    assert Blend(Memory()).at(0.5, 0) is None
+
+
+def test_samples_under_load_come_first_and_are_gone_within_a_second():
+    own = Memory()
+    blend = Blend(own, prior=[1.0], enough=10)
+    for _ in range(50):
+        own.add(0, 1.1)
+    for now in range(20):
+        own.add(now, 8.0, loaded=True)
+    assert blend.at(0.5, 20) == 8.0
+    assert blend.at(0.99, 1000) == 1.1
+    assert own.fresh(1000) == [1.1] * 50
+
+
+def test_what_is_slow_under_load_is_taken_to_be_so_for_its_kind():
+    own, kind = Memory(), Memory()
+    blend = Blend(own, kind, prior=[1.0], enough=10)
+    for _ in range(50):
+        own.add(0, 1.1)
+        kind.add(0, 5.0, loaded=True)
+    assert blend.at(0.5, 0) == 5.0
+    assert blend.at(0.5, 1000) == 1.1
+
+
+def test_a_slow_run_does_not_count_twice():
+    own, kind = Memory(), Memory()
+    for ratio in [1.0] * 20 + [9.0]:
+        own.add(0, ratio)
+        kind.add(0, ratio)
+    assert Blend(own, kind).at(0.99, 0) == 1.0

@@ -7,11 +7,15 @@ something else (DenseNet's, say) stay.
 
 import copy
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from torch import Tensor, fx, nn
 
 from san_core.errors import ArchitectureError
+from san_core.generation import StateDict
+from san_core.mode import Mode
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 _NORM_TENSORS = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
@@ -73,6 +77,8 @@ class FoldedArchitecture:
 
     def __init__(self, skeleton: nn.Module) -> None:
         self._folds = _pairs(skeleton)
+        self._unfolded: StateDict | None = None
+        self._lock = Lock()
         self.module = copy.deepcopy(skeleton).eval()
         """The folded architecture, without storage; convolutions that took a BN have a bias."""
         for fold in self._folds:
@@ -88,6 +94,27 @@ class FoldedArchitecture:
     def folded(self) -> int:
         """How many BN layers were folded."""
         return len(self._folds)
+
+    @torch.no_grad()
+    def generate(
+        self, network: ScaleAdaptiveNetwork, resolution: int, mode: Mode = Mode.PROXY
+    ) -> dict[str, Tensor]:
+        """Generate a main network and fold it: a state dict of `module`, its kernels its own.
+
+        The unfolded kernels pass through memory that is kept: fresh memory costs several times
+        what the arithmetic does.
+        """
+        with self._lock:
+            self._unfolded = network.generate(resolution, mode, out=self._unfolded)
+            state = self.fold(self._unfolded)
+            for name in self._kept(network):
+                state[name] = state[name].clone()
+        return state
+
+    def _kept(self, network: ScaleAdaptiveNetwork) -> list[str]:
+        """Names of the generated kernels that no BN is folded into."""
+        folded = {fold.convolution for fold in self._folds}
+        return [f"{slot.name}.weight" for slot in network.kernels if slot.name not in folded]
 
     @torch.no_grad()
     def fold(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,7 +1,8 @@
 """Generating main networks at the speed of memory.
 
-Between two encodings only the kernels differ: one fused multiply-add into a fresh buffer. The rest
-of a state dict is the meta network's own tensors, cut into layers once per private batch norm.
+Between two encodings only the kernels differ: one fused multiply-add into a buffer, a fresh one or
+that of a main network no longer needed. The rest of a state dict is the meta network's own tensors,
+cut into layers once per private batch norm.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +14,12 @@ from san_core.meta_learner import KernelSlot
 
 
 class StateDict(dict[str, Tensor]):
-    """A state dict with the layers' versions, which some architectures ask for on loading."""
+    """A generated state dict: its kernels are views of `flat` [N]."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], metadata: object) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], flat: Tensor, metadata: object) -> None:
         super().__init__(tensors)
-        self._metadata = metadata
+        self.flat = flat
+        self._metadata = metadata  # layers' versions, which some architectures ask for on loading
 
 
 class StateDictTemplate:
@@ -51,10 +53,18 @@ class StateDictTemplate:
             self._remembered[key] = found
         return found[1]
 
-    def filled(self, around: dict[str, Tensor], flat: Tensor) -> dict[str, Tensor]:
-        """Return the state dict with kernels that are views of `flat` [N]."""
-        # One call into C++; splitting and viewing one by one costs more than generating does.
-        kernels = torch._C._nn.unflatten_dense_tensors(flat, self._kernel_shapes)
-        state = StateDict(around, self._metadata)
-        state.update(zip(self._kernel_names, kernels, strict=True))
+    def filled(
+        self, around: dict[str, Tensor], flat: Tensor, former: StateDict | None = None
+    ) -> StateDict:
+        """Return the state dict with kernels that are views of `flat` [N].
+
+        If `former` lies in the same memory, the views are its.
+        """
+        state = StateDict(around, flat, self._metadata)
+        if former is not None and former.flat is flat:
+            state.update((name, former[name]) for name in self._kernel_names)
+        else:
+            # One call into C++; splitting and viewing one by one costs more than generating does.
+            kernels = torch._C._nn.unflatten_dense_tensors(flat, self._kernel_shapes)
+            state.update(zip(self._kernel_names, kernels, strict=True))
         return state

@@ -93,9 +93,9 @@ class LinearMetaLearner(nn.Module):
             _fill(self.bias, self.slots, factor)
             _fill(self.weight, self.slots, factor * _SLOPE_TO_BIAS)
 
-    def forward(self, resolution: int) -> Tensor:
-        """Return all kernels for `resolution` as one flat vector [N]."""
-        return torch.add(self.bias, self.weight, alpha=encode(resolution) - self.origin)
+    def forward(self, resolution: int, out: Tensor | None = None) -> Tensor:
+        """Return all kernels for `resolution` as one flat vector [N], in `out` if given."""
+        return torch.add(self.bias, self.weight, alpha=encode(resolution) - self.origin, out=out)
 
 
 class MlpMetaLearner(nn.Module):
@@ -130,11 +130,12 @@ class MlpMetaLearner(nn.Module):
             for part, slot in zip(self.weight.split_with_sizes(sizes), self.slots, strict=True):
                 part.normal_(0.0, factor * _SLOPE_TO_BIAS * slot.kaiming_std / math.sqrt(hidden))
 
-    def forward(self, resolution: int) -> Tensor:
-        """Return all kernels for `resolution` as one flat vector [N]."""
+    def forward(self, resolution: int, out: Tensor | None = None) -> Tensor:
+        """Return all kernels for `resolution` as one flat vector [N], in `out` if given."""
         hidden = torch.relu(encode(resolution) * self.hidden_weight + self.hidden_bias)  # [L, h]
         parts = self.weight.split_with_sizes([slot.numel for slot in self.slots])  # [n_l, h] each
-        return torch.cat([part @ h for part, h in zip(parts, hidden, strict=True)]) + self.bias
+        product = torch.cat([part @ h for part, h in zip(parts, hidden, strict=True)])
+        return torch.add(product, self.bias, out=out)
 
 
 class PrivateConvolutions(nn.Module):
@@ -153,8 +154,8 @@ class PrivateConvolutions(nn.Module):
             for flat in self.kernels.values():
                 _fill(flat, self.slots, 1.0)
 
-    def forward(self, resolution: int) -> Tensor:
-        """Return the kernels of the nearest trained resolution as one flat vector [N]."""
+    def forward(self, resolution: int, _out: Tensor | None = None) -> Tensor:
+        """Return the kernels of the nearest trained resolution, its own, as one flat vector [N]."""
         flat: Tensor = self.kernels[str(nearest(resolution, self.resolutions))]
         return flat
 

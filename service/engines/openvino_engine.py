@@ -125,7 +125,7 @@ class OpenVinoEngine:
     def build(self, point: OperatingPoint) -> OpenVinoNetwork:
         """Generate the weights of a point, fold them, put them into the template and compile it."""
         network = self._bundle.network
-        tensors = self._folded.fold(network.generate(point.resolution, point.mode))
+        tensors = self._folded.generate(network, point.resolution, point.mode)
         size = sum(t.nbytes for t in tensors.values() if t.is_floating_point())
         graph = self._template.fill(tensors)
         if point.precision == "int8":

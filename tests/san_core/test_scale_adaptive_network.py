@@ -74,6 +74,35 @@ def test_no_generated_tensor_is_computed_twice_and_all_share_one_buffer(
     assert not any(tensor.requires_grad for tensor in state.values())
 
 
+@pytest.mark.parametrize("kind", MetaLearnerKind)
+def test_generation_into_the_memory_of_a_former_main_network(
+    kind: MetaLearnerKind, make_network: Make
+) -> None:
+    network = make_network(meta_learner=kind)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    former = network.generate(64)
+    address = former.flat.data_ptr()
+    for resolution, mode in ((INTERPOLATED, Mode.IDEAL), (TRAINED, Mode.PROXY)):
+        expected = network.generate(resolution, mode)
+        former = network.generate(resolution, mode, out=former)
+        assert list(former) == list(expected)
+        assert all(torch.equal(former[name], expected[name]) for name in expected)
+        if kind is not MetaLearnerKind.PRIVATE:  # whose kernels are the meta network's own
+            assert former.flat.data_ptr() == address
+    assert all(torch.equal(network.state_dict()[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("architecture", ["mobilenet_v2", "densenet121"])
+def test_a_folded_main_network_outlives_the_next_one(architecture: str, make_network: Make) -> None:
+    """DenseNet keeps some BN layers, whose convolutions have nothing folded into them."""
+    network = make_network(architecture)
+    folded = FoldedArchitecture(network.skeleton)
+    first = folded.generate(network, TRAINED)
+    folded.generate(network, 96)
+    expected = folded.fold(network.generate(TRAINED))
+    assert all(torch.equal(first[name], expected[name]) for name in expected)
+
+
 def test_generation_follows_later_changes_of_the_meta_network(make_network: Make) -> None:
     network = make_network()
     network.generate(64)

@@ -19,7 +19,7 @@ from service.clock import Clock, monotonic_ms
 from service.cores import available_cores, plan_cores
 from service.deployment import Engines, Machinery
 from service.engines.base import Engine, EngineUnavailableError
-from service.engines.torch_engine import TorchEngine
+from service.engines.torch_engine import TorchEngine, resolve_device
 from service.errors import PROBLEM_JSON, HttpError, ParameterError, Problem
 from service.lifecycle import Service
 from service.load import Load
@@ -40,17 +40,24 @@ from service.workers import Workers
 logger = logging.getLogger(__name__)
 
 
+def wants_gpu(settings: Settings) -> bool:
+    """Whether a GPU is to be used: it is named, or there is one and nothing speaks against it."""
+    if settings.device == "auto":
+        return settings.engine != "openvino" and resolve_device("auto").type == "cuda"
+    return settings.device.startswith("cuda")
+
+
 def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
     """OpenVINO where it works and nothing else was asked for, with torch as its stand-in.
 
-    Torch alone everywhere else.
+    Torch alone everywhere else, and wherever there is a GPU.
     """
     cores = available_cores()
 
     def threads(engine: str) -> int:
         return plan_cores(cores, engine, engine_threads=settings.engine_threads).engine
 
-    if settings.engine != "torch" and not settings.device.startswith("cuda"):
+    if settings.engine != "torch" and not wants_gpu(settings):
         try:
             module = importlib.import_module("service.engines.openvino_engine")
             engine: Engine = module.OpenVinoEngine(

@@ -25,11 +25,6 @@ def available_cores() -> int:
     return max(1, min(cores, granted_cores() or cores))
 
 
-def share_of_cores(workers: int) -> int:
-    """Cores of one process among several that serve together."""
-    return max(1, available_cores() // max(1, workers))
-
-
 def plan_cores(
     cores: int, engine: str, *, engine_threads: int = 0, decode_threads: int = 0
 ) -> CorePlan:

@@ -18,7 +18,7 @@ from san_core.preprocessing import ImageHeader, Preprocessing
 from service.catalogue import Listing
 from service.clock import Clock
 from service.decoding import to_input
-from service.engines.base import RunnableNetwork
+from service.engines.base import RunnableNetwork, batch_sizes
 from service.latency_model import (
     Curve,
     DecodeCost,
@@ -42,16 +42,6 @@ _BASE = 0.25
 
 Execute = Callable[[Callable[[], list[float]]], Awaitable[list[float]]]
 """Runs a function on the thread that does such work in service: what is timed is what will be."""
-
-
-def batch_sizes(max_batch: int) -> tuple[int, ...]:
-    """Sizes to measure: 1, 2, 4 … and the largest."""
-    sizes = {1, max_batch}
-    size = 2
-    while size < max_batch:
-        sizes.add(size)
-        size *= 2
-    return tuple(sorted(sizes))
 
 
 def time_runs(

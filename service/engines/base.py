@@ -23,6 +23,16 @@ class EngineUnavailableError(SanError):
     """The engine cannot run here: library missing, instruction set broken, no such device."""
 
 
+def batch_sizes(max_batch: int) -> tuple[int, ...]:
+    """Sizes worth preparing for and measuring: 1, 2, 4 … and the largest."""
+    sizes = {1, max_batch}
+    size = 2
+    while size < max_batch:
+        sizes.add(size)
+        size *= 2
+    return tuple(sorted(sizes))
+
+
 class RunnableNetwork(Protocol):
     """One main network made ready by an engine."""
 

@@ -12,7 +12,6 @@ from service.image_header import quick_header
 from service.latency_model import LatencyModel, Measurements, decode_work
 from service.measurement import (
     _monotone,
-    batch_sizes,
     measure_decode,
     measure_forward,
     measure_standin,
@@ -27,12 +26,6 @@ async def at_once(function):
 
 def listings(*resolutions):
     return [Listing(OperatingPoint(r), r / 1000, r / 1000) for r in resolutions]
-
-
-def test_batch_sizes():
-    assert batch_sizes(1) == (1,)
-    assert batch_sizes(8) == (1, 2, 4, 8)
-    assert batch_sizes(12) == (1, 2, 4, 8, 12)
 
 
 def test_what_is_measured_is_what_it_takes():

@@ -90,9 +90,8 @@ class Agreement:
         network = deployment.cache.ready(best)
         if network is None or best.resolution == sample.resolution:
             return
-        decoded = await self._decoder.decode(
-            sample.image, deployment.preprocessing, best.resolution, _NEVER
-        )
+        job = self._decoder.job(sample.image, deployment.preprocessing, best.resolution, _NEVER)
+        decoded = await self._decoder.decode(job, _NEVER)
         cost = deployment.forecast.marginal_ms(best, self._clock())
         promise = self._load.enter(Promise(_NEVER, point=best, forward_ms=cost, decode_ms=0.0))
         try:

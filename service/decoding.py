@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,25 +53,32 @@ class Decoder:
             )
         return header
 
-    def decode(
+    def job(
         self,
         data: bytes,
         preprocessing: Preprocessing,
         resolution: int,
         deadline_ms: float,
         *,
-        answer_late: bool = True,
-    ) -> asyncio.Future[Decoded]:
-        """Decode for a resolution, at reduced scale where the format allows."""
+        late: bool = True,
+    ) -> Callable[[], Decoded]:
+        """What decodes for a resolution, at reduced scale where the format allows.
+
+        Once the deadline has passed it refuses, unless a `late` answer is wanted.
+        """
 
         def work() -> Decoded:
             started = self._clock()
-            if started > deadline_ms and not answer_late:
+            if started > deadline_ms and not late:
                 raise ExpiredError("The deadline passed while the image waited to be decoded.")
             pixels = to_input(data, preprocessing, resolution, self._max_pixels)
             return Decoded(pixels, started, self._clock() - started)
 
-        return self._workers.submit(work, deadline_ms)
+        return work
+
+    def decode(self, job: Callable[[], Decoded], deadline_ms: float) -> asyncio.Future[Decoded]:
+        """Do a job on a decoder thread, in its turn."""
+        return self._workers.submit(job, deadline_ms)
 
 
 def to_input(

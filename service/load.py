@@ -86,6 +86,11 @@ class Load:
         """Its pixels are there."""
         promise.decode_ms = 0.0
 
+    def decoded_by_engine(self, promise: Promise) -> None:
+        """Its decoding is the engine's work too."""
+        promise.forward_ms += promise.decode_ms
+        promise.decode_ms = 0.0
+
     def started(self, promises: list[Promise], now_ms: float) -> None:
         """These are the batch the engine runs now."""
         self._running_since_ms = now_ms

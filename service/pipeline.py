@@ -22,8 +22,9 @@ from service.admission import Admission
 from service.answer import Answer, top_k
 from service.budget import Budget
 from service.clock import Clock
-from service.decoding import Decoded, Decoder
+from service.decoding import Decoder
 from service.deployment import Deployment
+from service.engine_loop import Source
 from service.errors import (
     ClientGoneError,
     DrainingError,
@@ -36,7 +37,7 @@ from service.errors import (
 )
 from service.latency_model import decode_work
 from service.load import Load, Promise
-from service.observability.record import Outcome, RequestRecord
+from service.observability.record import Outcome, RequestRecord, Timing
 from service.policy import Decision, Situation, Verdict, choose
 from service.terms import OnMiss, Terms
 
@@ -151,34 +152,39 @@ class Pipeline:
                 building = None if network is not None else deployment.request(point)
 
                 # decode, while cold weights are being generated
-                deployment.loop.expect(point)
-                try:
-                    pixels, waited_ms = await self._decode(
-                        deployment,
-                        image,
-                        header,
-                        point.resolution,
-                        deadline,
-                        late=late,
-                        record=record,
+                source: Source = (
+                    self._decoder.job(
+                        image, deployment.preprocessing, point.resolution, deadline, late=late
                     )
-                    load.decoded(promise)
+                    if isinstance(image, bytes)
+                    else image
+                )
+                if building is None and len(load) == 1 and deployment.loop.is_idle:
+                    # Nobody else is here: the engine's thread decodes too, which saves two changes
+                    # of threads.
+                    load.decoded_by_engine(promise)
+                else:
+                    deployment.loop.expect(point)
+                    try:
+                        source = await self._decoded(source, deadline, timing)
+                        load.decoded(promise)
 
-                    # weights: nothing to wait for unless they were cold
-                    if building is not None:
-                        begun = clock()
-                        network = await asyncio.shield(building.network)
-                        timing.weights = clock() - begun
-                finally:
-                    deployment.loop.unexpect(point)
+                        # weights: nothing to wait for unless they were cold
+                        if building is not None:
+                            begun = clock()
+                            network = await asyncio.shield(building.network)
+                            timing.weights = clock() - begun
+                    finally:
+                        deployment.loop.unexpect(point)
                 assert network is not None
 
                 # batch and run
                 learn = building is None or building.own
                 ran = await deployment.loop.run(
-                    network, pixels, promise, answer_late=late, learn=learn
+                    network, source, promise, answer_late=late, learn=learn
                 )
-                timing.queue = waited_ms + ran.queue_ms
+                timing.queue += ran.queue_ms
+                timing.decode += ran.decode_ms
                 timing.forward = ran.forward_ms
                 record.batch = ran.batch
 
@@ -192,6 +198,10 @@ class Pipeline:
                 answer = Answer(record, predictions, ran.scores, ran.logits)
                 await exchange.answer(answer)
                 deployment.model.observe_overhead(timing.total - timing.staged, now)
+                if header is not None:
+                    at_least = deployment.preprocessing.shorter_side(point.resolution)
+                    work = decode_work(header, record.body_bytes, at_least)
+                    deployment.model.observe_decode(work, timing.decode, now)
         except asyncio.CancelledError:
             cause, answer = exchange.cancelled_by, None
             if cause is None:
@@ -285,30 +295,15 @@ class Pipeline:
         due = budget.deadline_ms if decision.verdict is Verdict.SERVE else now + option.total_ms
         return decision, due
 
-    async def _decode(
-        self,
-        deployment: Deployment,
-        image: bytes | Pixels,
-        header: ImageHeader | None,
-        resolution: int,
-        deadline_ms: float,
-        *,
-        late: bool,
-        record: RequestRecord,
-    ) -> tuple[Pixels, float]:
-        """The pixels, and how long the image waited for a decoder."""
-        if not isinstance(image, bytes) or header is None:
-            assert isinstance(image, np.ndarray)
-            return image, 0.0
-        preprocessing = deployment.preprocessing
+    async def _decoded(self, source: Source, deadline_ms: float, timing: Timing) -> Pixels:
+        """The pixels, by a decoder thread if they are not there yet."""
+        if isinstance(source, np.ndarray):
+            return source
         asked = self._clock()
-        decoded: Decoded = await self._decoder.decode(
-            image, preprocessing, resolution, deadline_ms, answer_late=late
-        )
-        record.timing.decode = decoded.took_ms
-        work = decode_work(header, len(image), preprocessing.shorter_side(resolution))
-        deployment.model.observe_decode(work, decoded.took_ms, self._clock())
-        return decoded.pixels, decoded.started_ms - asked
+        decoded = await self._decoder.decode(source, deadline_ms)
+        timing.queue = decoded.started_ms - asked
+        timing.decode = decoded.took_ms
+        return decoded.pixels
 
 
 def _blame(record: RequestRecord, error: Exception) -> None:

@@ -15,8 +15,10 @@ from starlette.types import ASGIApp
 
 from san_core.bundle import Bundle
 from san_core.errors import SanError
+from service.bundle_reader import BundleReader
 from service.clock import Clock, monotonic_ms
 from service.cores import available_cores, plan_cores
+from service.crew import Crew
 from service.deployment import Engines, Machinery
 from service.engines.base import Engine, EngineUnavailableError
 from service.engines.torch_engine import TorchEngine, resolve_device
@@ -52,7 +54,7 @@ def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
 
     Torch alone everywhere else, and wherever there is a GPU.
     """
-    cores = available_cores()
+    cores = max(1, available_cores() // settings.workers)
 
     def threads(engine: str) -> int:
         return plan_cores(cores, engine, engine_threads=settings.engine_threads).engine
@@ -83,10 +85,13 @@ def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
     return Engines(engine, None)
 
 
-def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
+def make_service(
+    settings: Settings, clock: Clock = monotonic_ms, crew: Crew | None = None
+) -> Service:
     """A service without a transport; must be made on a running event loop."""
+    crew = crew or Crew()
     plan = plan_cores(
-        available_cores(),
+        max(1, available_cores() // settings.workers),
         settings.engine,
         engine_threads=settings.engine_threads,
         decode_threads=settings.decode_threads,
@@ -99,6 +104,8 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         engine_thread=Workers("engine", 1),
         decoders=Workers("decode", plan.decode),
         builders=Workers("build", 1, nice=5),
+        crew=crew,
+        reader=BundleReader(crew.directory, resume=crew.successor),
     )
     return Service(machinery, lambda bundle: choose_engines(settings, bundle))
 
@@ -126,7 +133,7 @@ def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.start()
+        await service.start()
         try:
             yield
         finally:

@@ -6,20 +6,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from san_core.bundle import DEFAULT_BUNDLE, Bundle, Manifest, load
+from san_core.bundle import DEFAULT_BUNDLE, Bundle, Manifest
 from san_core.cost import Cost, cost
 from san_core.frontier import OperatingPoint, frontier
+from service.bundle_reader import BundleReader
 from service.catalogue import Catalogue, Listing
 from service.clock import Clock
+from service.crew import Crew
 from service.engine_loop import EngineLoop
 from service.engines.base import Engine, RunnableNetwork
 from service.forecast import Forecast
 from service.latency_model import LatencyModel, Measurements
-from service.latency_store import LatencyStore, candidates, fingerprint, host_name, store_key
+from service.latency_store import LatencyStore, candidates, host_name, store_key
 from service.load import Load
 from service.measurement import measure_decode, measure_forward, measure_standin
 from service.observability.ledger import Ledger
@@ -64,6 +66,8 @@ class Machinery:
     engine_thread: Workers
     decoders: Workers
     builders: Workers
+    crew: Crew = field(default_factory=Crew)
+    reader: BundleReader = field(default_factory=BundleReader)
 
 
 class Deployment:
@@ -202,13 +206,6 @@ def _precisions(settings: Settings, engine: Engine) -> tuple[str, ...]:
     return tuple(p for p in engine.precisions if p == settings.precision) or engine.precisions[:1]
 
 
-def _own_memory(bundle: Bundle) -> None:
-    """Let go of the file: overwriting a mapped file in place kills whoever reads it."""
-    for tensor in (*bundle.network.parameters(), *bundle.network.buffers()):
-        tensor.data = tensor.data.clone()
-    bundle.extras = {name: tensor.clone() for name, tensor in bundle.extras.items()}
-
-
 async def deploy(
     machinery: Machinery, path: Path | None, choose_engine: EngineChoice
 ) -> Deployment:
@@ -219,9 +216,8 @@ async def deploy(
     path = path or DEFAULT_BUNDLE
 
     def prepare() -> tuple[Bundle, Engines, str]:
-        bundle = load(path)
-        _own_memory(bundle)
-        return bundle, choose_engine(bundle), fingerprint(path)
+        bundle, sha256 = machinery.reader.read(path)
+        return bundle, choose_engine(bundle), sha256
 
     bundle, engines, sha256 = await machinery.builders.submit(prepare)
     engine = engines.own
@@ -238,7 +234,10 @@ async def deploy(
             sha256,
             str(machinery.settings.max_batch),
         )
-        store = LatencyStore(candidates(machinery.settings.cache_dir, path), key)
+        places = candidates(machinery.settings.cache_dir, path)
+        if machinery.crew.directory is not None:
+            places.append(machinery.crew.directory)  # so that one worker measures for all
+        store = LatencyStore(places, key)
         measurements, networks = await _measured(machinery, bundle, engines, store)
         deployment = Deployment(machinery, bundle, engines, sha256, measurements)
         deployment.costs = await machinery.builders.submit(
@@ -248,6 +247,7 @@ async def deploy(
             deployment.cache.adopt(network)
         # The fastest point is ready when the service says it is; the rest warms up behind it.
         await deployment.cache.get(deployment.frontier[0].point)
+        machinery.reader.serves(sha256)
     except BaseException:
         for each in engines:
             if each is not None:

@@ -41,6 +41,9 @@ class FeedbackStore:
     def __len__(self) -> int:
         return len(self._answers)
 
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._answers
+
     def remember(self, request_id: str, answer: Remembered) -> None:
         """Keep an answer; a request id used again replaces the earlier one."""
         self._answers.pop(request_id, None)

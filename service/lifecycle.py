@@ -6,16 +6,18 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
+from dataclasses import asdict
 
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.admission import Admission
 from service.agreement import Agreement
 from service.answer import Answer
+from service.crew import Facts
 from service.decoding import Decoder
 from service.deployment import Deployment, EngineChoice, Machinery, deploy
-from service.errors import ReloadError
-from service.feedback import FeedbackStore, Remembered
+from service.errors import ReloadError, RepeatedFeedbackError, UnknownFeedbackError
+from service.feedback import FeedbackStore, Judgement, Remembered
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.record import RequestRecord
@@ -37,6 +39,7 @@ class Service:
         self.settings = settings
         self.machinery = machinery
         self.clock = machinery.clock
+        self.crew = machinery.crew
         self.ledger: Ledger = machinery.ledger
         self.admission = Admission(
             max_requests=settings.max_inflight, max_bytes=settings.max_inflight_megabytes * MEGA
@@ -75,6 +78,7 @@ class Service:
         self._choose_engine = choose_engine
         self._trace = make_trace(machinery.clock)
         self._reloading = asyncio.Lock()
+        self._settled = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -84,20 +88,75 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Bundle loaded, frontier measured on this host, and not on the way out."""
-        return self.admission.ready and not self.is_leaving
+        """Bundle loaded, frontier measured on this host, by every worker; not on the way out."""
+        return self.admission.ready and self.crew.all_ready and not self.is_leaving
 
     @property
     def is_leaving(self) -> bool:
         """On the way out."""
         return self.leaving or self.admission.draining
 
-    def start(self) -> None:
-        """Begin in the background: liveness answers at once, readiness when it is true."""
+    async def start(self) -> None:
+        """Begin in the background: liveness answers at once, readiness when it is true.
+
+        Where other workers serve already, do not listen before there is something to say.
+        """
+        self.crew.on("feedback", self._feedback_for_another)
+        self.crew.on("reload", self._reload_with_another)
+        await self.crew.listen()
         self._spawn(self._first_deployment(), "deploy")
         self._spawn(self.agreement.watch(), "agreement")
         self._spawn(self._watch_drift(), "drift")
         self._spawn(self._watch_lag(), "lag")
+        if self.crew.successor:
+            await self._settled.wait()
+
+    async def judge(self, request_id: str, truth: frozenset[int]) -> Judgement:
+        """Compare an answer with the truth, whichever worker gave it, and count it there."""
+        try:
+            judged = self.feedback.judge(request_id, truth)
+        except UnknownFeedbackError:
+            facts = {"request_id": request_id, "truth": sorted(truth)}
+            for answer in await self.crew.ask("feedback", facts):
+                if answer and answer["repeated"]:
+                    raise RepeatedFeedbackError(answer["repeated"]) from None
+                if answer and answer["judged"]:
+                    return Judgement(**answer["judged"])
+            raise
+        self.ledger.observe_feedback(
+            judged.resolution,
+            judged.expected_accuracy,
+            first=judged.correct,
+            top5=judged.in_top5,
+        )
+        return judged
+
+    async def _feedback_for_another(self, facts: Facts) -> Facts:
+        known = facts["request_id"] in self.feedback
+        try:
+            judged = (
+                await self.judge(facts["request_id"], frozenset(facts["truth"])) if known else None
+            )
+        except RepeatedFeedbackError as error:
+            return {"judged": None, "repeated": str(error)}
+        return {"judged": asdict(judged) if judged else None, "repeated": None}
+
+    async def reload_everywhere(self) -> None:
+        """Reload here and, if that went well, in every other worker."""
+        await self.reload()
+        for answer in await self.crew.ask("reload", patience_s=None):
+            if answer is None or answer["problem"]:
+                raise ReloadError(
+                    "Swapped here, but not in every worker: "
+                    + (answer["problem"] if answer else "one does not answer.")
+                )
+
+    async def _reload_with_another(self, _: Facts) -> Facts:
+        try:
+            await self.reload()
+        except ReloadError as error:
+            return {"problem": str(error)}
+        return {"problem": None}
 
     async def reload(self) -> Deployment:
         """Read the bundle again and swap it in without dropping a request.
@@ -107,7 +166,8 @@ class Service:
         async with self._reloading:
             old = self.pipeline.deployment
             try:
-                new = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
+                async with self.crew.turn():
+                    new = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
             except Exception as error:
                 self.ledger.reloads["failed"] += 1
                 logger.exception("reload failed; the old bundle goes on serving")
@@ -128,6 +188,7 @@ class Service:
         if not self.admission.draining:
             logger.info("draining: %d requests inside", self.admission.inside)
         self.admission.draining = True
+        self._settled.set()
 
     async def stop(self) -> None:
         """Wait for nobody; let go of everything."""
@@ -141,18 +202,23 @@ class Service:
         machinery = self.machinery
         for workers in (machinery.decoders, machinery.builders, machinery.engine_thread):
             await asyncio.to_thread(workers.close)
+        await self.crew.close()
 
     async def _first_deployment(self) -> None:
         try:
-            deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
+            async with self.crew.turn():
+                deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
         except Exception as error:
             self.failure = str(error)
+            self._settled.set()
             if not isinstance(error, SanError):
                 logger.exception("the bundle cannot be served")
             self.on_fatal(error)
             return
         self._install(deployment)
         self.admission.ready = True
+        self.crew.mark_ready()
+        self._settled.set()
         # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()
         gc.freeze()

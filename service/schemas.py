@@ -217,6 +217,14 @@ class ModelSchema(BaseModel):
     provenance: dict[str, Any]
 
 
+class WorkerSchema(BaseModel):
+    """The process that answers."""
+
+    index: int
+    of: int
+    pid: int
+
+
 class VersionSchema(BaseModel):
     """What runs here."""
 
@@ -225,6 +233,7 @@ class VersionSchema(BaseModel):
     engine: str | None
     device: str | None
     engine_facts: dict[str, str]
+    worker: WorkerSchema
 
 
 class StatusSchema(BaseModel):

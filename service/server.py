@@ -47,6 +47,7 @@ class Server(uvicorn.Server):
         self._service = service
         self._grace_s = grace_s
         self._leaving = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """First signal: readiness goes false at once, then drain. Second: leave now."""
@@ -57,7 +58,10 @@ class Server(uvicorn.Server):
         # Exit code 0: an orderly stop is what the operator asked for, so no signal is raised again.
         self._service.leaving = True
         loop = self._loop
-        loop.call_soon_threadsafe(lambda: loop.call_later(self._grace_s, self._leave))
+        if loop is None:  # nothing has begun yet
+            self.should_exit = True
+        else:
+            loop.call_soon_threadsafe(lambda: loop.call_later(self._grace_s, self._leave))
 
     def _leave(self) -> None:
         self._service.drain()
@@ -65,14 +69,14 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and take SIGHUP where signals can be taken."""
-        self._loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
-            self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def _reload(self) -> None:
         logger.info("SIGHUP: reading the bundle again")
-        task = self._loop.create_task(self._service.reload())
+        task = asyncio.get_running_loop().create_task(self._service.reload())
         task.add_done_callback(_ignore)
 
 

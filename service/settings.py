@@ -41,6 +41,12 @@ class Settings(BaseSettings):
     decode_threads: int = Field(
         0, ge=0, le=128, description="threads that decode images; 0 shares out the cores"
     )
+    workers: int = Field(
+        1,
+        ge=1,
+        le=256,
+        description="processes that serve the port together and share out the cores",
+    )
     precision: Literal["auto", "float", "int8"] = Field(
         "auto",
         description="precisions the policy considers; auto: all that bundle and engine have",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 import types
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from san_core.errors import SanError
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.crew import Crew
 
 HELP = "Serve a bundle over HTTP: POST /classify?budget_ms=20 with an image as the body."
 
@@ -112,15 +116,33 @@ def run(args: argparse.Namespace) -> int:
 
     # Late: torch takes seconds to import, and --help needs none of it.
     from san_core.bundle import read_manifest
-    from service.app import make_app, make_service
     from service.observability.logs import configure
-    from service.server import Server, server_config
 
     read_manifest(settings.bundle)  # a wrong path is told before anything starts
     configure(settings.log_level, settings.log_format)
     # A decoder that holds the interpreter for its usual 5 ms would make a 5 ms budget a lottery.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    service = make_service(settings)
+    if settings.workers == 1:
+        return serve(settings)
+
+    import service.app  # noqa: F401 (workers share what is loaded before they are forked)
+    from service.supervisor import Supervisor
+
+    def work(crew: Crew, listener: socket.socket) -> int:
+        configure(settings.log_level, settings.log_format, crew.index)
+        return serve(settings, crew, listener)
+
+    return Supervisor(settings.host, settings.port, settings.workers, work).run()
+
+
+def serve(
+    settings: Settings, crew: Crew | None = None, listener: socket.socket | None = None
+) -> int:
+    """Serve in this process until told to stop."""
+    from service.app import make_app, make_service
+    from service.server import Server, server_config
+
+    service = make_service(settings, crew=crew)
     app = make_app(settings, service)
     server = Server(server_config(app, settings), service, settings.drain_grace_s)
 
@@ -128,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
         server.should_exit = True
 
     service.on_fatal = give_up
-    server.run()
+    server.run(sockets=[listener] if listener else None)
     if service.failure:
         raise SettingsError(service.failure)
     return 0

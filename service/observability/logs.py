@@ -17,6 +17,10 @@ request_logger = logging.getLogger("service.request")
 class JsonFormatter(logging.Formatter):
     """Time, level, logger, message, whatever was passed as `facts`, and an exception's text."""
 
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = {} if worker is None else {"worker": worker}
+
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         entry: dict[str, Any] = {
@@ -25,6 +29,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        entry |= self._worker
         facts = getattr(record, "facts", None)
         if facts:
             entry |= facts
@@ -33,13 +38,17 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(entry, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
-def configure(level: str, log_format: str) -> None:
-    """Send everything, uvicorn's messages too, to stderr in one format."""
+def configure(level: str, log_format: str, worker: int | None = None) -> None:
+    """Send everything, uvicorn's messages too, to stderr in one format.
+
+    With several workers each line says whose it is.
+    """
     handler = logging.StreamHandler(sys.stderr)
     if log_format == "json":
-        handler.setFormatter(JsonFormatter())
+        handler.setFormatter(JsonFormatter(worker))
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        whose = "" if worker is None else f"[{worker}] "
+        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)-7s {whose}%(message)s"))
     logging.captureWarnings(True)  # Pillow has something to say about many a broken file
     root = logging.getLogger()
     root.handlers[:] = [handler]

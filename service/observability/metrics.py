@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +21,10 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from service.observability.ledger import Accuracy, Histogram, Ledger
+from service.observability.merging import merged, write
 
 if TYPE_CHECKING:
+    from service.crew import Facts
     from service.deployment import Deployment
     from service.lifecycle import Service
 
@@ -141,6 +145,13 @@ def _load(service: Service) -> Iterator[Family]:
         "Time the work in flight will take.",
         load.drain_ms(service.clock()) / 1000,
     )
+    yield _gauge("san_workers", "Processes that serve the port.", 1)
+    yield _counter(
+        "san_worker_restarts",
+        "Workers that were started in the place of one that died.",
+        [],
+        [([], float(service.crew.successor))],
+    )
     yield _gauge("san_ready", "1 if the service is ready.", float(service.is_ready))
     yield _gauge(
         "san_loop_lag_seconds",
@@ -236,16 +247,29 @@ class _ServiceCollector(Collector):
 
 
 class Exporter:
-    """Renders the metrics of one service."""
+    """Renders the metrics of one service, of all its workers if there are several."""
 
     def __init__(self, service: Service) -> None:
+        self._crew = service.crew
+        self._crew.on("count", self._count)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_ServiceCollector(service))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def render(self, accept: str) -> tuple[bytes, str]:
+    async def render(self, accept: str) -> tuple[bytes, str]:
         """The body and its content type."""
         encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+        directory = self._crew.directory
+        if directory is None:
+            return encode(self._registry), content_type
+        await self._crew.ask("count")
+        await self._count({})
+        return await asyncio.to_thread(lambda: encode(merged(directory))), content_type
+
+    async def _count(self, _: Facts) -> Facts:
+        """Write down what was counted, for whichever worker is asked to tell."""
+        assert self._crew.directory is not None
+        write(self._registry.collect(), self._crew.directory, os.getpid())
+        return {}

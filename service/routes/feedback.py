@@ -21,13 +21,7 @@ def feedback_router(service: Service) -> APIRouter:
             raise NotReadyError("No bundle is loaded yet; try again soon.")
         classes = service.deployment.manifest.classes
         truth = resolve_truth(classes, label=body.label, index=body.index)
-        judged = service.feedback.judge(body.request_id, truth)
-        service.ledger.observe_feedback(
-            judged.resolution,
-            judged.expected_accuracy,
-            first=judged.correct,
-            top5=judged.in_top5,
-        )
+        judged = await service.judge(body.request_id, truth)
         return FeedbackSchema(
             request_id=body.request_id,
             correct=judged.correct,

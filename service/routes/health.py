@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
 
 from fastapi import APIRouter
 
 from service.errors import DrainingError, NotReadyError
 from service.lifecycle import Service
-from service.schemas import ModelSchema, StatusSchema, VersionSchema
+from service.schemas import ModelSchema, StatusSchema, VersionSchema, WorkerSchema
 
 
 def health_router(service: Service) -> APIRouter:
@@ -33,6 +34,7 @@ def health_router(service: Service) -> APIRouter:
     async def version() -> VersionSchema:
         """What runs here."""
         deployment = service.deployment
+        worker = WorkerSchema(index=service.crew.index, of=service.crew.size, pid=os.getpid())
         if deployment is None:
             return VersionSchema(
                 version=metadata.version("san-serve"),
@@ -40,6 +42,7 @@ def health_router(service: Service) -> APIRouter:
                 engine=None,
                 device=None,
                 engine_facts={},
+                worker=worker,
             )
         manifest, engine = deployment.manifest, deployment.engine
         return VersionSchema(
@@ -53,15 +56,17 @@ def health_router(service: Service) -> APIRouter:
             engine=engine.name,
             device=engine.device,
             engine_facts=engine.describe(),
+            worker=worker,
         )
 
     @router.post("/admin/reload")
     async def reload() -> VersionSchema:
         """Read the bundle's file again and swap it in without dropping a request.
 
-        A broken file leaves the old bundle serving. Which file it is, the operator said at start.
+        Every worker does. A broken file leaves the old bundle serving. Which file it is, the
+        operator said at start.
         """
-        await service.reload()
+        await service.reload_everywhere()
         return await version()
 
     return router

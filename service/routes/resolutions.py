@@ -11,6 +11,7 @@ from san_core.mode import Mode
 from san_core.preprocessing import ImageHeader
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION, provenance
 from service.catalogue import Listing
+from service.crew import Facts
 from service.deployment import Deployment
 from service.errors import NotCachedError, NotReadyError, ParameterError
 from service.latency_model import decode_work
@@ -110,6 +111,26 @@ def resolutions_router(service: Service) -> APIRouter:
             )
         return max(deployment.catalogue.find(resolution, mode), key=lambda x: x.rank).point
 
+    def warm_here(resolution: int, mode: Mode | None) -> WarmSchema:
+        deployment = deployed()
+        point = point_for(deployment, resolution, mode)
+        state = "cached"
+        if point not in deployment.cache:
+            service.warm(deployment, point)
+            state = "building"
+        return _warm(point, state)
+
+    def evict_here(resolution: int, mode: Mode | None) -> WarmSchema | None:
+        deployment = deployed()
+        found = [
+            point
+            for point in deployment.cache.points()
+            if point.resolution == resolution and mode in (None, point.mode)
+        ]
+        for point in found:
+            deployment.cache.evict(point)
+        return _warm(found[0], "evicted") if found else None
+
     @router.get("")
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
@@ -133,32 +154,39 @@ def resolutions_router(service: Service) -> APIRouter:
     async def warm(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
-        """Make a resolution ready in the background."""
-        deployment = deployed()
-        point = point_for(deployment, resolution, mode)
-        state = "cached"
-        if point not in deployment.cache:
-            service.warm(deployment, point)
-            state = "building"
-        return _warm(point, state)
+        """Make a resolution ready in the background, in every worker."""
+        found = warm_here(resolution, mode)
+        await service.crew.ask("warm", {"resolution": resolution, "mode": mode})
+        return found
 
     @router.delete("/{resolution}")
     async def evict(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
-        """Drop a resolution's weights from the cache; they are generated again when needed."""
-        deployment = deployed()
-        found = [
-            point
-            for point in deployment.cache.points()
-            if point.resolution == resolution and mode in (None, point.mode)
-        ]
-        for point in found:
-            deployment.cache.evict(point)
-        if not found:
-            raise NotCachedError(f"No weights for {resolution} px are in the cache.")
-        return _warm(found[0], "evicted")
+        """Drop a resolution's weights from the cache; they are generated again when needed.
 
+        Every worker does.
+        """
+        told = service.crew.ask("evict", {"resolution": resolution, "mode": mode})
+        found = [
+            evict_here(resolution, mode),
+            *(WarmSchema(**x["evicted"]) for x in await told if x and x["evicted"]),
+        ]
+        for evicted in found:
+            if evicted is not None:
+                return evicted
+        raise NotCachedError(f"No weights for {resolution} px are in the cache.")
+
+    async def warm_with_another(facts: Facts) -> Facts:
+        warm_here(**facts)
+        return {}
+
+    async def evict_with_another(facts: Facts) -> Facts:
+        evicted = evict_here(**facts)
+        return {"evicted": evicted.model_dump() if evicted else None}
+
+    service.crew.on("warm", warm_with_another)
+    service.crew.on("evict", evict_with_another)
     return router
 
 

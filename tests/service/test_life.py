@@ -29,7 +29,8 @@ class Process:
             cwd=Path(__file__).parents[2],
         )
         self.log = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self):
         for line in self.process.stderr:
@@ -51,6 +52,7 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reader.join(timeout=START_S)  # workers write on for as long as they drain
         self.process.stderr.close()
 
 

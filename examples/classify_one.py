@@ -24,6 +24,7 @@ def main() -> int:
                 args.image,
                 budget_ms=args.budget_ms,
                 on_miss="refuse" if args.refuse else "answer",
+                timeout_ms=5000,  # however small the budget, hear what the service says to it
             )
         except ImpossibleBudgetError as error:
             print(f"{error}\nThe smallest budget that works: {error.smallest_budget_ms} ms.")

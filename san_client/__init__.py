@@ -19,6 +19,7 @@ from san_client.answers import (
     Version,
 )
 from san_client.async_client import AsyncClient
+from san_client.calls import Terms
 from san_client.client import Client
 from san_client.errors import (
     BadImageError,
@@ -61,6 +62,7 @@ __all__ = [
     "Retries",
     "SanClientError",
     "ServerFailedError",
+    "Terms",
     "Timing",
     "TooLargeError",
     "UnauthorisedError",

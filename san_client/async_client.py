@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import anyio
 import httpx
 
 from san_client import answers, calls
-from san_client.conversation import Conversation, Manner, OnMiss, Outcome, Result, Send, Wait
-from san_client.errors import ConnectionFailedError, UnavailableError
+from san_client.conversation import Conversation, Manner, Outcome, Send, T, Wait
 from san_client.http import monotonic_ms, read_response, request_of, too_late, trouble
 from san_client.retries import Retries
 
@@ -37,60 +36,31 @@ class AsyncClient:
         self._manner = Manner(retries, timeout_s * 1000, network_ms, clock, random.random)
         self._sleep = sleep
 
-    async def classify(
-        self,
-        image: calls.Image,
-        *,
-        budget_ms: float | None = None,
-        resolution: int | None = None,
-        mode: str | None = None,
-        min_accuracy: float | None = None,
-        top_k: int | None = None,
-        on_miss: OnMiss = "answer",
-    ) -> answers.Answer:
+    async def classify(self, image: calls.Image, **terms: Unpack[calls.Terms]) -> answers.Answer:
         """Classify one image; the budget covers everything from this call on, retries included."""
+        started = self._manner.clock()
         if not isinstance(image, bytes):
             image = await anyio.to_thread.run_sync(calls.image_bytes, image)
-        result = await self._carry_out(
-            calls.classify_call(
-                self._manner,
-                image,
-                budget_ms=budget_ms,
-                resolution=resolution,
-                mode=mode,
-                min_accuracy=min_accuracy,
-                top_k=top_k,
-                on_miss=on_miss,
-            )
-        )
-        return answers.read_answer(
-            result.data, round_trip_ms=result.took_ms, attempts=result.attempts
-        )
+        return await self._carry_out(calls.classify_call(self._manner, started, image, **terms))
 
     async def feedback(
         self, request_id: str, *, label: str | None = None, index: int | None = None
     ) -> answers.Judgement:
         """Say what an image really was."""
         call = calls.feedback_call(self._manner, request_id, label=label, index=index)
-        return answers.read_judgement((await self._carry_out(call)).data)
+        return await self._carry_out(call)
 
     async def resolutions(self) -> tuple[answers.OperatingPoint, ...]:
         """Every operating point of the service."""
-        result = await self._carry_out(calls.get_call(self._manner, "/resolutions"))
-        return answers.read_points(result.data)
+        return await self._carry_out(calls.resolutions_call(self._manner))
 
     async def version(self) -> answers.Version:
         """What runs there."""
-        result = await self._carry_out(calls.get_call(self._manner, "/version"))
-        return answers.read_version(result.data)
+        return await self._carry_out(calls.version_call(self._manner))
 
     async def is_ready(self) -> bool:
         """Whether the service takes requests now."""
-        try:
-            await self._carry_out(calls.ready_call(self._manner))
-        except (ConnectionFailedError, UnavailableError):
-            return False
-        return True
+        return await self._carry_out(calls.ready_call(self._manner))
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -107,14 +77,14 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
-    async def _carry_out(self, conversation: Conversation) -> Result:
+    async def _carry_out(self, conversation: Conversation[T]) -> T:
         outcome: Outcome = None
         while True:
             try:
                 step = conversation.send(outcome)
             except StopIteration as done:
-                result: Result = done.value
-                return result
+                answer: T = done.value
+                return answer
             outcome = None
             if isinstance(step, Wait):
                 await self._sleep(step.ms / 1000)

@@ -6,13 +6,12 @@ import random
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import httpx
 
 from san_client import answers, calls
-from san_client.conversation import Conversation, Manner, OnMiss, Outcome, Result, Send, Wait
-from san_client.errors import ConnectionFailedError, UnavailableError
+from san_client.conversation import Conversation, Manner, Outcome, Send, T, Wait
 from san_client.http import monotonic_ms, read_response, request_of, trouble
 from san_client.retries import Retries
 
@@ -37,58 +36,30 @@ class Client:
         self._manner = Manner(retries, timeout_s * 1000, network_ms, clock, random.random)
         self._sleep = sleep
 
-    def classify(
-        self,
-        image: calls.Image,
-        *,
-        budget_ms: float | None = None,
-        resolution: int | None = None,
-        mode: str | None = None,
-        min_accuracy: float | None = None,
-        top_k: int | None = None,
-        on_miss: OnMiss = "answer",
-    ) -> answers.Answer:
+    def classify(self, image: calls.Image, **terms: Unpack[calls.Terms]) -> answers.Answer:
         """Classify one image; the budget covers everything from this call on, retries included."""
-        result = self._carry_out(
-            calls.classify_call(
-                self._manner,
-                calls.image_bytes(image),
-                budget_ms=budget_ms,
-                resolution=resolution,
-                mode=mode,
-                min_accuracy=min_accuracy,
-                top_k=top_k,
-                on_miss=on_miss,
-            )
-        )
-        return answers.read_answer(
-            result.data, round_trip_ms=result.took_ms, attempts=result.attempts
-        )
+        started = self._manner.clock()
+        data = calls.image_bytes(image)
+        return self._carry_out(calls.classify_call(self._manner, started, data, **terms))
 
     def feedback(
         self, request_id: str, *, label: str | None = None, index: int | None = None
     ) -> answers.Judgement:
         """Say what an image really was."""
         call = calls.feedback_call(self._manner, request_id, label=label, index=index)
-        return answers.read_judgement(self._carry_out(call).data)
+        return self._carry_out(call)
 
     def resolutions(self) -> tuple[answers.OperatingPoint, ...]:
         """Every operating point of the service."""
-        result = self._carry_out(calls.get_call(self._manner, "/resolutions"))
-        return answers.read_points(result.data)
+        return self._carry_out(calls.resolutions_call(self._manner))
 
     def version(self) -> answers.Version:
         """What runs there."""
-        result = self._carry_out(calls.get_call(self._manner, "/version"))
-        return answers.read_version(result.data)
+        return self._carry_out(calls.version_call(self._manner))
 
     def is_ready(self) -> bool:
         """Whether the service takes requests now."""
-        try:
-            self._carry_out(calls.ready_call(self._manner))
-        except (ConnectionFailedError, UnavailableError):
-            return False
-        return True
+        return self._carry_out(calls.ready_call(self._manner))
 
     def close(self) -> None:
         """Close the connections."""
@@ -105,14 +76,14 @@ class Client:
     ) -> None:
         self.close()
 
-    def _carry_out(self, conversation: Conversation) -> Result:
+    def _carry_out(self, conversation: Conversation[T]) -> T:
         outcome: Outcome = None
         while True:
             try:
                 step = conversation.send(outcome)
             except StopIteration as done:
-                result: Result = done.value
-                return result
+                answer: T = done.value
+                return answer
             outcome = None
             if isinstance(step, Wait):
                 self._sleep(step.ms / 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from san_client.errors import (
     ConnectionFailedError,
@@ -16,10 +16,9 @@ from san_client.errors import (
 )
 from san_client.retries import Retries, pause_ms
 
-OnMiss = Literal["answer", "refuse"]
+T = TypeVar("T")
 
-_SHORTEST_MS = 20.0
-"""No attempt is given less time: a refusal, which tells what would work, takes a round trip too."""
+OnMiss = Literal["answer", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,8 @@ class Result:
 
 Step = Send | Wait
 Outcome = Reply | ConnectionFailedError | DeadlineError | None
-Conversation = Generator[Step, Outcome, Result]
+Conversation = Generator[Step, Outcome, T]
+"""Yields what to do, is sent what came of it, returns the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,47 +72,89 @@ class Manner:
     timeout_ms: float
     """For a whole call, if no budget says otherwise."""
     network_ms: float
-    """What of a budget is set aside for the way there and back."""
+    """What of a budget is set aside for the way there and back: the service counts its own time."""
     clock: Callable[[], float]
     """Milliseconds, monotonic."""
     chance: Callable[[], float]
 
 
-def converse(
-    manner: Manner, send: Send, budget_ms: float | None = None, on_miss: OnMiss = "answer"
-) -> Conversation:
-    """One call, with as many attempts as there is time for.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long one call may take; all of it on the caller's clock, from `started_ms` on."""
 
-    Each attempt is told what is left of the budget. A late answer is waited for, as long as a call
-    may take, unless the client said refuse.
-    """
-    started = manner.clock()
-    limit = manner.timeout_ms if budget_ms is None else budget_ms
-    patience = limit if on_miss == "refuse" else max(limit, manner.timeout_ms)
+    started_ms: float
+    budget_ms: float | None
+    """When the answer is due; what is left of it is what the service is told."""
+    patience_ms: float
+    """When nothing more is waited for: neither a late answer nor a refusal."""
+    network_ms: float
+
+    def left_ms(self, now_ms: float) -> float:
+        """What is left of the time in which trying again makes sense."""
+        due = self.patience_ms if self.budget_ms is None else self.budget_ms
+        return min(due, self.patience_ms) - (now_ms - self.started_ms)
+
+    def service_ms(self, now_ms: float) -> float | None:
+        """The budget to tell the service now; raises if none is left."""
+        if self.budget_ms is None:
+            return None
+        left = self.left_ms(now_ms) - self.network_ms
+        if left <= 0:
+            kept = f" and {self.network_ms:g} ms are the network's" if self.network_ms else ""
+            raise DeadlineError(
+                f"Nothing is left of {self.budget_ms:g} ms: {now_ms - self.started_ms:.1f} ms are "
+                f"gone{kept}."
+            )
+        return left
+
+    def timeout_s(self, now_ms: float) -> float:
+        """How long to wait for the service's word, from now; raises if that time is over."""
+        left = self.patience_ms - (now_ms - self.started_ms)
+        if left <= 0:
+            raise DeadlineError(f"No answer came within {self.patience_ms:g} ms.")
+        return left / 1000
+
+
+def limits(
+    manner: Manner,
+    *,
+    started_ms: float | None = None,
+    budget_ms: float | None = None,
+    timeout_ms: float | None = None,
+    on_miss: OnMiss = "answer",
+) -> Limits:
+    """Who wants no late answer waits for nothing past the budget, unless `timeout_ms` says so."""
+    patience = manner.timeout_ms
+    if timeout_ms is not None:
+        patience = timeout_ms
+    elif budget_ms is not None:
+        patience = budget_ms if on_miss == "refuse" else max(budget_ms, patience)
+    started = manner.clock() if started_ms is None else started_ms
+    return Limits(started, budget_ms, patience, manner.network_ms)
+
+
+def converse(manner: Manner, send: Send, within: Limits | None = None) -> Conversation[Result]:
+    """One call, with as many attempts as there is time for."""
+    within = within or limits(manner)
     attempt = 0
     while True:
         attempt += 1
-        gone = manner.clock() - started
+        now = manner.clock()
         params = dict(send.params)
-        if budget_ms is not None:
-            params["budget_ms"] = _left(budget_ms, gone + manner.network_ms)
-        timeout_s = max(patience - gone, _SHORTEST_MS) / 1000
-        outcome = yield replace(send, params=params, timeout_s=timeout_s)
+        budget = within.service_ms(now)
+        if budget is not None:
+            params["budget_ms"] = f"{budget:.3f}"
+        outcome = yield replace(send, params=params, timeout_s=within.timeout_s(now))
         data = _read(outcome)
-        gone = manner.clock() - started
+        now = manner.clock()
         if not isinstance(data, SanClientError):
-            return Result(data, gone, attempt)
-        pause = pause_ms(manner.retries, attempt, data, limit - gone, manner.chance())
+            return Result(data, now - within.started_ms, attempt)
+        left = within.left_ms(now)
+        pause = pause_ms(manner.retries, attempt, data, left, manner.chance())
         if pause is None:
             raise data
         if pause > 0:
             yield Wait(pause)
-
-
-def _left(budget_ms: float, gone_ms: float) -> str:
-    if gone_ms >= budget_ms:
-        raise DeadlineError(f"Nothing is left of {budget_ms:g} ms after {gone_ms:.1f} ms.")
-    return f"{budget_ms - gone_ms:.3f}"
 
 
 def _read(outcome: Outcome) -> Any:

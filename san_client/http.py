@@ -16,6 +16,21 @@ def monotonic_ms() -> float:
     return time.monotonic() * 1000
 
 
+class TimeLeft(dict[str, float]):
+    """Timeouts as httpx's transport reads them, each when its phase begins.
+
+    So connecting, sending and waiting share one limit, where fixed ones would add up.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__()
+        self._end_s = time.monotonic() + timeout_s
+
+    def get(self, key: str, default: Any = None) -> float:  # noqa: ARG002
+        """What is left; zero would mean not to wait at all."""
+        return max(self._end_s - time.monotonic(), 0.001)
+
+
 def request_of(step: Send) -> dict[str, Any]:
     """The arguments of httpx's `request`."""
     headers = {} if step.content_type is None else {"Content-Type": step.content_type}
@@ -25,7 +40,7 @@ def request_of(step: Send) -> dict[str, Any]:
         "params": dict(step.params),
         "content": step.content,
         "headers": headers,
-        "timeout": step.timeout_s,
+        "extensions": {"timeout": TimeLeft(step.timeout_s)},
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import socket
+import time
 
 import anyio
 import httpx
@@ -28,6 +30,7 @@ from san_client import (
     UnavailableError,
     UnexpectedAnswerError,
 )
+from san_client.http import TimeLeft
 
 ANSWER = {
     "request_id": "r1",
@@ -124,6 +127,19 @@ def test_terms_go_into_the_query_and_the_image_into_the_body(make):
     }
     assert request.content == b"image"
     assert request.headers["authorization"] == "Bearer secret"
+
+
+def test_a_misspelt_term_is_an_error_here_already(make):
+    script = Script()
+    with pytest.raises(TypeError, match="budget"):
+        make(script).classify(b"image", budget=20)
+    assert not script.requests
+
+
+def test_none_is_as_good_as_nothing(make):
+    script = Script(httpx.Response(200, json=ANSWER))
+    make(script).classify(b"image", budget_ms=None, resolution=None, top_k=None, timeout_ms=None)
+    assert not script.requests[0].url.params
 
 
 def test_an_image_may_be_a_path_or_a_file(make, tmp_path):
@@ -247,3 +263,29 @@ def test_an_async_answer_that_never_comes_is_given_up_in_time():
         await client.aclose()
 
     anyio.run(story)
+
+
+def test_the_phases_of_an_attempt_share_its_time(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    left = TimeLeft(0.05)
+    assert left.get("connect") == pytest.approx(0.05)
+    now += 0.03
+    assert left.get("write") == pytest.approx(0.02)
+    now += 1
+    assert left.get("read") == 0.001
+
+
+def test_the_transport_is_given_the_time_that_is_left(make):
+    script = Script(httpx.Response(200, json=ANSWER))
+    make(script).classify(b"image", budget_ms=5, timeout_ms=60_000, on_miss="refuse")
+    assert 50 < script.requests[0].extensions["timeout"].get("read") <= 60
+
+
+def test_a_service_that_accepts_and_says_nothing_is_given_up():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Client(f"http://127.0.0.1:{silent.getsockname()[1]}") as client,
+        pytest.raises(DeadlineError),
+    ):
+        client.classify(b"image", budget_ms=30, on_miss="refuse")

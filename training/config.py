@@ -86,6 +86,7 @@ class Recipe(BaseModel):
     )
     drawn: int = Field(1, ge=0, description="other resolutions drawn for a batch")
     between: bool = Field(False, description="draw resolutions between the trained ones too")
+    train_slopes: bool = Field(True, description="train W; without, private batch norms only")
     train_kernels: bool = Field(False, description="train b too; the native point then moves")
     blend: bool = Field(True, description="keep the share of training that agrees best in the end")
     hold_out: Share = Field(0.1, description="share of images kept for agreement with the teacher")

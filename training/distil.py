@@ -9,8 +9,7 @@ what it was.
 
 import itertools
 import logging
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from san_core.folding import FoldedArchitecture
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
-from training.blend import keep_best
+from training.blend import Scores, blend, keep_best, restrain
 from training.config import Recipe
 from training.data.folder import ImageFolder, index_labelled, index_unlabelled, validation_root
 from training.data.loader import Normaliser, TrainingLoader, centre_batches
@@ -84,6 +83,7 @@ class NativeTeacher:
         *,
         temperature: float = 1.0,
         feature_weight: float = 0.0,
+        train_slopes: bool = True,
         train_kernels: bool = False,
     ) -> None:
         self.network = network
@@ -91,7 +91,14 @@ class NativeTeacher:
         self.resolutions = tuple(sorted({*draw.always, *draw.others}, reverse=True))
         self.temperature = temperature
         self.feature_weight = feature_weight
-        self.train_kernels = train_kernels
+        self._kernels = [
+            name
+            for name, wanted in (
+                ("meta_learner.weight", train_slopes),
+                ("meta_learner.bias", train_kernels),
+            )
+            if wanted
+        ]
         self._folding = FoldedArchitecture(network.skeleton)
         self._module = self._folding.module
         use_fast_depthwise(self._module)
@@ -111,11 +118,10 @@ class NativeTeacher:
         self.network.eval()
 
     def trained_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
-        """W and the private batch norms of all but the native resolution; b if asked."""
+        """The private batch norms of all but the native resolution; W and b as asked."""
         private = tuple(f"batch_norms.{r}." for r in self.network.resolutions if r != self.native)
-        kernels = ("meta_learner.weight", *(("meta_learner.bias",) if self.train_kernels else ()))
         for name, parameter in self.network.named_parameters():
-            if name in kernels or name.startswith(private):
+            if name in self._kernels or name.startswith(private):
                 yield name, parameter
 
     def _run(self, tensors: dict[str, Tensor], images: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -263,6 +269,7 @@ def prepare(
             draw,
             temperature=chosen.temperature,
             feature_weight=chosen.feature_weight,
+            train_slopes=chosen.train_slopes,
             train_kernels=chosen.train_kernels,
         )
 
@@ -271,14 +278,27 @@ def prepare(
     def finish(net: ScaleAdaptiveNetwork, chosen: Recipe, group: Group) -> dict[str, Any]:
         start = {name: tensor.to(group.device) for name, tensor in before.items()}
 
-        def agreement() -> float:
+        def agreement() -> dict[int, float]:
             found = validation_scores(task, chosen, group)
             assert found is not None
-            return math.fsum(score.top1 for score in found.scores.values()) / len(found.scores)
+            return {probe.test: score.top1 for probe, score in found.scores.items()}
 
-        scores = keep_best(net, start, agreement)
-        log.info("Agreement by share of training kept: %s", scores)
-        return {"agreement_by_share_kept": {str(share): v for share, v in scores.items()}}
+        def told(scores: Mapping[float, Scores]) -> dict[str, dict[str, float]]:
+            return {str(s): {str(r): x for r, x in found.items()} for s, found in scores.items()}
+
+        by_share = keep_best(net, start, agreement)
+        log.info("Agreement by share of training kept: %s", by_share)
+        trained = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+        blend(net, start, trained, 0.0)
+        floor = agreement()
+        blend(net, start, trained, 1.0)
+        by_slope = restrain(net, floor, agreement)
+        log.info("Agreement by share of W kept: %s", by_slope)
+        return {
+            "agreement_before": {str(r): x for r, x in floor.items()},
+            "agreement_by_share_kept": told(by_share),
+            "agreement_by_share_of_slopes_kept": told(by_slope),
+        }
 
     kept = ("licence", "lifted")
     task = Task(

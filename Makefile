@@ -18,12 +18,12 @@ BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 PROMTOOL := $(shell command -v promtool)
-# Containers are built by `test-docker` only; the browser tests run wherever there is a browser, the
-# unit tests of the alert rules wherever there is Prometheus.
-SELECT   := not docker$(if $(CHROMIUM),, and not browser)$(if $(PROMTOOL),, and not promtool)
+# Containers are built by `test-docker` only, and Ray is started by `test-ray` only; the browser tests
+# run wherever there is a browser, the unit tests of the alert rules wherever there is Prometheus.
+SELECT   := not docker and not ray$(if $(CHROMIUM),, and not browser)$(if $(PROMTOOL),, and not promtool)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-browser test-docker coverage check format bench train-smoke \
+.PHONY: help setup serve test test-browser test-docker test-ray coverage check format bench train-smoke \
 	build clean distclean
 
 help: ## Show this list
@@ -57,6 +57,9 @@ test-browser: $(READY) ## Run the tests that drive chromium
 
 test-docker: $(READY) ## Run the tests that build and start containers
 	$(BIN)/python -m pytest -m docker
+
+test-ray: $(READY) ## Run the tests of the Ray Serve deployment (installs Ray for itself)
+	$(BIN)/python -m pytest -m ray tests/operations
 
 coverage: $(READY) ## Run the tests and show the branches they miss
 	$(BIN)/python -m pytest -m "$(SELECT)" --cov --cov-report=term

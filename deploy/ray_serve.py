@@ -11,7 +11,7 @@ A budget counts from the first byte, and Ray's proxy sees that byte, not the rep
 stamps each request (that is what the variable above switches on), and the replica counts the time
 between as spent. Without the stamp a budget begins when the request reaches the replica.
 
-Not yet run on a cluster, nor tested with two replicas.
+`make test-ray` runs it with one and with two replicas on this machine, and kills one under load.
 """
 
 from __future__ import annotations

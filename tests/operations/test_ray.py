@@ -31,7 +31,7 @@ URL = "http://127.0.0.1:8000"  # Ray Serve's own default
 START_S = 180
 CLIENTS = 8
 RESOLUTIONS = (224, 448)
-"""Ray's proxy and the clients are on the same machine: the larger one leaves more to the replicas."""
+"""Ray's proxy and the clients have the same cores: the larger one leaves more to the replicas."""
 PHOTO = picture(500, 375)
 
 

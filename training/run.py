@@ -139,13 +139,14 @@ def trainable(network: ScaleAdaptiveNetwork) -> ScaleAdaptiveNetwork:
 
 def check_resumable(folder: Path, recipe: Recipe) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
-    stored = checkpoint.read_state(folder / checkpoint.FILE_NAME)["recipe"]
-    now = recipe.model_dump(mode="json")
-    changed = [k for k in now if k not in _MACHINE and now[k] != stored.get(k)]
+    # Through the recipe, so that an option younger than the run has its default.
+    stored = Recipe(**checkpoint.read_state(folder / checkpoint.FILE_NAME)["recipe"])
+    then, now = stored.model_dump(mode="json"), recipe.model_dump(mode="json")
+    changed = [k for k in now if k not in _MACHINE and now[k] != then[k]]
     if changed:
         name = changed[0]
         raise CheckpointError(
-            f"The run in {folder} was started with {name} = {stored.get(name)}, not {now[name]}. "
+            f"The run in {folder} was started with {name} = {then[name]}, not {now[name]}. "
             "Leave that option out to continue it, or choose another --output."
         )
 

@@ -129,6 +129,17 @@ def stoppable(task: Task, recipe: Recipe, group: Group, folder: Path, after: int
     return Trainer(objective, loader, normalise, recipe, group, folder, stop=stop)
 
 
+def test_a_run_older_than_an_option_had_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = changed().model_dump(mode="json")
+    del stored["train_slopes"]
+    monkeypatch.setattr(run.checkpoint, "read_state", lambda _: {"recipe": stored})
+    run.check_resumable(tmp_path, changed())
+    with pytest.raises(CheckpointError, match="started with train_slopes = True, not False"):
+        run.check_resumable(tmp_path, changed(train_slopes=False))
+
+
 def test_a_finished_run_is_not_trained_again_and_another_is_not_overwritten(
     make_task: MakeTask, alone: Group, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ from training.data.mixing import MixedSamples, ResolutionDraw, SteppedOrder
 from training.depthwise import use_fast_depthwise
 from training.distributed import Group
 from training.errors import DataError, RecipeError
+from training.export import stored_type
 from training.native import native_resolution
 from training.objective import Batch, Objective, Parts, Passes
 from training.run import Task, recipe_fields, trainable, validation_scores
@@ -309,6 +310,7 @@ def prepare(
         validation=validation,
         objective=objective,
         teacher_labels=data is None,
+        stored_as=stored_type(source),
         finish=finish if recipe.blend and data is None and validation is not None else None,
         told={"started_from": manifest.name, "images": len(training)}
         | {k: manifest.provenance[k] for k in kept if k in manifest.provenance},

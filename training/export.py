@@ -73,6 +73,7 @@ def export(
     preprocessing: Preprocessing,
     told: dict[str, Any],
     accuracy: tuple[Accuracy, ...] = (),
+    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write the bundle that the service loads."""
     manifest = Manifest(
@@ -84,4 +85,4 @@ def export(
         provenance=told,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    bundle.save(path, network, manifest)
+    bundle.save(path, network, manifest, dtype=dtype)

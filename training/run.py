@@ -55,6 +55,8 @@ class Task:
     """Called with the trained network before it is exported; returns what provenance should say."""
     teacher_labels: bool = False
     """Whether the validation labels are a teacher's: agreement is then no accuracy to publish."""
+    stored_as: torch.dtype = torch.float32
+    """How the bundle stores its kernels."""
     told: dict[str, Any] = field(default_factory=dict)
     """What else the bundle's provenance should say, e.g. licence and data."""
 
@@ -237,6 +239,7 @@ def train(
                     preprocessing=task.preprocessing,
                     told=told,
                     accuracy=() if task.teacher_labels else tuple(measured.values()),
+                    dtype=task.stored_as,
                 )
                 bar.say(f"Wrote {bundle}.")
     group.barrier()

@@ -17,6 +17,7 @@ from training.config import Recipe
 from training.data.folder import index_unlabelled
 from training.data.mixing import ResolutionDraw
 from training.errors import RecipeError
+from training.export import stored_type
 from training.lift import lift
 from training.objective import Batch, Passes
 
@@ -177,6 +178,18 @@ def test_the_kernels_are_trained_only_if_asked(source: Path, images: Path, tmp_p
     _, out = distilled(source, images, tmp_path / "run", "--train-kernels")
     before, after = bundle.load(source).network, bundle.load(out).network
     assert not torch.equal(before.meta_learner.bias, after.meta_learner.bias)
+
+
+def test_slopes_stay_if_only_batch_norms_are_trained_and_storage_is_the_sources(
+    source: Path, images: Path, tmp_path: Path
+) -> None:
+    start = bundle.load(source)
+    bundle.save(source, start.network, start.manifest, dtype=torch.float16)
+    _, out = distilled(source, images, tmp_path / "run", "--no-train-slopes")
+    before, after = bundle.load(source).network, bundle.load(out).network
+    assert torch.equal(before.meta_learner.weight, after.meta_learner.weight)
+    assert not torch.equal(before.batch_norm(32).bias, after.batch_norm(32).bias)
+    assert stored_type(out) is torch.float16
 
 
 def test_agreement_with_the_teacher_is_logged_but_never_published(

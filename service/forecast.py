@@ -61,14 +61,16 @@ class Forecast:
         decode_ahead = load.decode_ahead_ms(deadline) if busy else 0.0
         engine_ahead = load.engine_ahead_ms(deadline, now_ms) if busy else 0.0
         slack = load.slack_ms(deadline, now_ms) if busy else float("inf")
+        loaded = model.remembers_load(now_ms)
         found = []
         steps = max(1, len(listings) - 1)
         for place, listing in enumerate(listings):
             point = listing.point
-            decode = 0.0
+            decode, work = 0.0, None
             if header is not None:
                 at_least = self._preprocessing.shorter_side(point.resolution)
-                decode = model.decode_ms(decode_work(header, size, at_least), q, now_ms)
+                work = decode_work(header, size, at_least)
+                decode = model.decode_ms(work, q, now_ms)
             mates = load.waiting_at(point) % self._max_batch if busy else 0
             forward = model.forward_ms(listing.shape, mates + 1, q, now_ms)
             cold = 0.0 if point in self._cache else model.cold_ms(listing.shape, now_ms)
@@ -83,9 +85,25 @@ class Forecast:
                     ahead -= model.forward_ms(listing.shape, mates, _TYPICAL, now_ms)
                 # It waits for a decoder and decodes while the engine works off what is ahead.
                 queue = self._queue_safety * (max(decode_ahead + decode, ahead) - decode)
-            reserve = queue * self._load_reserve * place / steps
+            contention = 0.0
+            if loaded:
+                calm = model.forward_ms(listing.shape, mates + 1, q, now_ms, calm=True)
+                calm += model.overhead_ms(q, now_ms, calm=True)
+                if work is not None:
+                    calm += model.decode_ms(work, q, now_ms, calm=True)
+                contention = max(0.0, decode + forward + overhead - calm)
             found.append(
-                Option(point, listing.rank, decode, queue, cold, forward, overhead, reserve)
+                Option(
+                    point,
+                    listing.rank,
+                    decode,
+                    queue,
+                    cold,
+                    forward,
+                    overhead,
+                    contention,
+                    reserve_ms=queue * self._load_reserve * place / steps,
+                )
             )
         return found
 
@@ -98,8 +116,9 @@ class Forecast:
         if not len(self._load):
             return None
         own = self._model.forward_ms(fastest.shape, 1, 0.5, now_ms)
+        calm = self._model.forward_ms(fastest.shape, 1, 0.5, now_ms, calm=True)
         ahead = self._load.engine_ahead_ms(budget.deadline_ms, now_ms)
-        if own <= budget.left_ms(now_ms) < own + ahead:
+        if calm <= budget.left_ms(now_ms) < own + ahead:
             return own + ahead
         return None
 

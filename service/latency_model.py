@@ -23,6 +23,8 @@ Shape = tuple[int, str]
 
 _DRIFT_SAMPLES = 64
 _DRIFT_FACTOR = 1.5
+_MEMORY_MS = 1000.0
+"""After this long without a time taken under load, none of them counts any more."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,7 @@ class LatencyModel:
     ) -> None:
         self.measurements = measurements
         self._is_loaded = is_loaded
+        self._loaded_ms = float("-inf")
         self._recent = Memory(size=512, horizon_ms=10_000.0)
         self._forward: dict[Shape, Blend] = {}
         self._decode_recent = Memory()
@@ -213,14 +216,16 @@ class LatencyModel:
         base = curves[near]
         return Curve(base.sizes, tuple(ms * max(factor, 0.5) for ms in base.ms))
 
-    def forward_ms(self, shape: Shape, batch: int, q: float, now_ms: float) -> float:
-        """The time a batch takes, at quantile `q`."""
-        ratio = self._ratios(shape).at(q, now_ms)
+    def forward_ms(
+        self, shape: Shape, batch: int, q: float, now_ms: float, *, calm: bool = False
+    ) -> float:
+        """The time a batch takes, at quantile `q`; `calm`: as if there were no load."""
+        ratio = self._ratios(shape).at(q, now_ms, calm=calm)
         return self.curve(shape).at(batch) * (1.0 if ratio is None else ratio)
 
-    def decode_ms(self, work: DecodeWork, q: float, now_ms: float) -> float:
-        """The time decoding takes, at quantile `q`."""
-        ratio = self._decode_ratios(work).at(q, now_ms)
+    def decode_ms(self, work: DecodeWork, q: float, now_ms: float, *, calm: bool = False) -> float:
+        """The time decoding takes, at quantile `q`; `calm`: as if there were no load."""
+        ratio = self._decode_ratios(work).at(q, now_ms, calm=calm)
         return self._decode_cost(work.format).at(work) * (1.5 if ratio is None else ratio)
 
     def build_ms(self, precision: str) -> float:
@@ -241,13 +246,17 @@ class LatencyModel:
         detour = self.standin_ms(resolution) - self.forward_ms(shape, 1, 0.5, now_ms)
         return min(self.build_ms(precision), max(0.0, detour))
 
-    def overhead_ms(self, q: float, now_ms: float) -> float:
-        """What a request costs outside of every named stage."""
-        return self._overhead.at(q, now_ms) or 0.0
+    def overhead_ms(self, q: float, now_ms: float, *, calm: bool = False) -> float:
+        """What a request costs outside of every named stage; `calm`: as if there were no load."""
+        return self._overhead.at(q, now_ms, calm=calm) or 0.0
+
+    def remembers_load(self, now_ms: float) -> bool:
+        """Whether times taken under load still count: a prediction may differ from a calm one."""
+        return now_ms - self._loaded_ms <= _MEMORY_MS
 
     def observe_forward(self, shape: Shape, batch: int, took_ms: float, now_ms: float) -> None:
         """Learn from a batch that ran."""
-        ratio, loaded = took_ms / self.curve(shape).at(batch), self._is_loaded(now_ms)
+        ratio, loaded = took_ms / self.curve(shape).at(batch), self._under_load(now_ms)
         for memory in (self._ratios(shape).own, self._recent):
             memory.add(now_ms, ratio, loaded=loaded)
 
@@ -255,7 +264,7 @@ class LatencyModel:
         """Learn from an image that was decoded."""
         base = self._decode_cost(work.format).at(work)
         if base > 0:
-            loaded = self._is_loaded(now_ms)
+            loaded = self._under_load(now_ms)
             for memory in (self._decode_ratios(work).own, self._decode_recent):
                 memory.add(now_ms, took_ms / base, loaded=loaded)
 
@@ -267,7 +276,7 @@ class LatencyModel:
 
     def observe_overhead(self, took_ms: float, now_ms: float) -> None:
         """Learn what is left when the named stages are taken away."""
-        self._overhead.own.add(now_ms, max(took_ms, 0.0), loaded=self._is_loaded(now_ms))
+        self._overhead.own.add(now_ms, max(took_ms, 0.0), loaded=self._under_load(now_ms))
 
     def drift(self, now_ms: float) -> float:
         """Median of recent times over what was measured at start: 1 means nothing changed."""
@@ -278,6 +287,12 @@ class LatencyModel:
         """Whether this host is no longer what it was when it was measured."""
         drift = self.drift(now_ms)
         return drift > _DRIFT_FACTOR or drift < 1 / _DRIFT_FACTOR
+
+    def _under_load(self, now_ms: float) -> bool:
+        loaded = self._is_loaded(now_ms)
+        if loaded:
+            self._loaded_ms = now_ms
+        return loaded
 
     def _ratios(self, shape: Shape) -> Blend:
         found = self._forward.get(shape)

@@ -47,9 +47,13 @@ class Load:
         return len(self._promises)
 
     def knocked(self, now_ms: float) -> None:
-        """Somebody came to the door, to be let in or not; who is turned away is load too."""
+        """Somebody came to the door, to be let in or not."""
         if len(self._promises) >= self._stations:
             self._loaded_ms = now_ms
+
+    def turned_away(self, now_ms: float) -> None:
+        """Somebody was refused because of the load: that is load too, even with nobody inside."""
+        self._loaded_ms = now_ms
 
     def is_loaded(self, now_ms: float) -> bool:
         """Whether requests wait for one another, or did a moment ago.

@@ -236,6 +236,7 @@ class Pipeline:
         now = self._clock()
         hopeless = deployment.forecast.hopeless_ms(deployment.frontier[0], budget, now)
         if hopeless is not None:
+            self._load.turned_away(now)
             raise OverloadedError(
                 f"The load leaves no room for {budget.allowed_ms:g} ms: even the fastest point "
                 f"would take {hopeless:.0f} ms.",
@@ -284,6 +285,7 @@ class Pipeline:
             deployment.request(option.point)
             raise NotReadyError(decision.reason, option.cold_ms)
         if decision.verdict is Verdict.OVERLOADED:
+            self._load.turned_away(now)
             raise OverloadedError(decision.reason, self._load.drain_ms(now))
         record.point = option.point
         record.given_up = decision.given_up

@@ -27,6 +27,8 @@ class Option:
     """Time until the weights are ready; 0 if they are cached."""
     forward_ms: float
     overhead_ms: float = 0.0
+    contention_ms: float = 0.0
+    """What of decoding, forward and overhead is due to load: they would be faster without it."""
     reserve_ms: float = 0.0
     """Room it must leave under load: the more, the more accurate it is and the longer the queue.
 
@@ -36,7 +38,7 @@ class Option:
     @property
     def warm_ms(self) -> float:
         """The time it would take on an idle service with its weights cached."""
-        return self.decode_ms + self.forward_ms + self.overhead_ms
+        return self.decode_ms + self.forward_ms + self.overhead_ms - self.contention_ms
 
     @property
     def idle_ms(self) -> float:
@@ -46,7 +48,7 @@ class Option:
     @property
     def total_ms(self) -> float:
         """The time it is predicted to take from now."""
-        return self.idle_ms + self.queue_ms
+        return self.idle_ms + self.contention_ms + self.queue_ms
 
     @property
     def needed_ms(self) -> float:

@@ -88,31 +88,41 @@ class Blend:
         self._refresh_ms = refresh_ms
         self._refresh_samples = refresh_samples
         self._ordered: list[float] = []
+        self._calm: list[float] = []
         self._sorted_at = float("-inf")
         self._sorted_added = 0
 
-    def at(self, q: float, now_ms: float) -> float | None:
-        """The q-quantile as of now; None while nothing at all is known."""
+    def at(self, q: float, now_ms: float, *, calm: bool = False) -> float | None:
+        """The q-quantile as of now; None while nothing at all is known.
+
+        `calm`: as if there were no load.
+        """
         new = self.own.added - self._sorted_added
         if new >= self._refresh_samples or now_ms - self._sorted_at >= self._refresh_ms:
             self._sort(now_ms)
-        return quantile(self._ordered, q) if self._ordered else None
+        ordered = self._calm if calm else self._ordered
+        return quantile(ordered, q) if ordered else None
 
     def _sort(self, now_ms: float) -> None:
-        samples: list[float] = []
-        for own, kind in (
-            (self.own.loaded, self._kind.loaded),
-            (self.own.calm, self._kind.calm),
-        ):
-            if len(samples) < self._enough:
-                samples += own.fresh(now_ms)
-            if len(samples) < self._enough:
-                samples += _others(own.fresh(now_ms), kind.fresh(now_ms))
-        if len(samples) < self._enough:
-            samples += self._prior
-        self._ordered = sorted(samples)
+        own, kind = self.own, self._kind
+        loaded = self._more([], own.loaded, kind.loaded, now_ms)
+        self._calm = self._ready(self._more([], own.calm, kind.calm, now_ms))
+        self._ordered = self._calm
+        if loaded:
+            self._ordered = self._ready(self._more(loaded, own.calm, kind.calm, now_ms))
         self._sorted_at = now_ms
-        self._sorted_added = self.own.added
+        self._sorted_added = own.added
+
+    def _more(self, samples: list[float], own: Window, kind: Window, now_ms: float) -> list[float]:
+        """Add what is own, then what is of its kind, while there is not enough."""
+        if len(samples) < self._enough:
+            samples = samples + own.fresh(now_ms)
+        if len(samples) < self._enough:
+            samples = [*samples, *_others(own.fresh(now_ms), kind.fresh(now_ms))]
+        return samples
+
+    def _ready(self, samples: list[float]) -> list[float]:
+        return sorted(samples if len(samples) >= self._enough else samples + self._prior)
 
 
 def _others(own: list[float], kind: list[float]) -> Iterable[float]:

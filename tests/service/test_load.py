@@ -88,6 +88,10 @@ def test_who_is_turned_away_is_load_too():
         load.enter(promise(100))
     load.knocked(10)
     assert load.is_loaded(10)
+    empty = Load(1)
+    empty.turned_away(0)
+    assert empty.is_loaded(50)
+    assert not empty.is_loaded(150)
 
 
 @given(

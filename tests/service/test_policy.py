@@ -106,6 +106,19 @@ OPTIONS = [
 ]
 
 
+def test_what_load_makes_too_slow_is_overload_and_not_impossible():
+    slow = [
+        replace(option, forward_ms=10 * option.forward_ms, contention_ms=9 * option.forward_ms)
+        for option in OPTIONS
+    ]
+    assert choose(Situation(10, 0, 2000), OPTIONS).verdict is Verdict.SERVE
+    for on_miss in OnMiss:
+        found = choose(Situation(10, 0, 2000, on_miss=on_miss), slow)
+        assert found.verdict is Verdict.OVERLOADED
+        assert found.option.total_ms == 21
+        assert found.option.warm_ms == 3
+
+
 @pytest.mark.parametrize(("budget", "expected"), [(3, 64), (7, 128), (15.9, 128), (16, 224)])
 def test_the_budget_buys_what_fits(budget, expected):
     decision = choose(Situation(budget, 0, 1000), OPTIONS)

@@ -9,7 +9,8 @@ what it was.
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from san_core.folding import FoldedArchitecture
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
-from training.blend import Scores, blend, keep_best, restrain
+from training.blend import keep_best
 from training.config import Recipe
 from training.data.folder import ImageFolder, index_labelled, index_unlabelled, validation_root
 from training.data.loader import Normaliser, TrainingLoader, centre_batches
@@ -279,27 +280,14 @@ def prepare(
     def finish(net: ScaleAdaptiveNetwork, chosen: Recipe, group: Group) -> dict[str, Any]:
         start = {name: tensor.to(group.device) for name, tensor in before.items()}
 
-        def agreement() -> dict[int, float]:
+        def agreement() -> float:
             found = validation_scores(task, chosen, group)
             assert found is not None
-            return {probe.test: score.top1 for probe, score in found.scores.items()}
+            return math.fsum(score.top1 for score in found.scores.values()) / len(found.scores)
 
-        def told(scores: Mapping[float, Scores]) -> dict[str, dict[str, float]]:
-            return {str(s): {str(r): x for r, x in found.items()} for s, found in scores.items()}
-
-        by_share = keep_best(net, start, agreement)
-        log.info("Agreement by share of training kept: %s", by_share)
-        trained = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-        blend(net, start, trained, 0.0)
-        floor = agreement()
-        blend(net, start, trained, 1.0)
-        by_slope = restrain(net, floor, agreement)
-        log.info("Agreement by share of W kept: %s", by_slope)
-        return {
-            "agreement_before": {str(r): x for r, x in floor.items()},
-            "agreement_by_share_kept": told(by_share),
-            "agreement_by_share_of_slopes_kept": told(by_slope),
-        }
+        scores = keep_best(net, start, agreement)
+        log.info("Agreement by share of training kept: %s", scores)
+        return {"agreement_by_share_kept": {str(share): v for share, v in scores.items()}}
 
     kept = ("licence", "lifted")
     task = Task(

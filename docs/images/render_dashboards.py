@@ -78,7 +78,9 @@ def draw(axes: Any, panel: dict[str, Any], url: str, start: float, end: float) -
     axes.set_title(panel["title"], fontsize=9, loc="left")
     axes.set_ylabel(name, fontsize=7)
     axes.set_xlim(0, end - start)
-    axes.set_ylim(bottom=0)
+    rows_of_legend = (len(lines) + 1) // 2
+    # Room for the legend above the data.
+    axes.set_ylim(0, axes.get_ylim()[1] * (1 + 0.11 * min(rows_of_legend, 7)))
     axes.tick_params(labelsize=6)
     axes.grid(alpha=0.25)
     if any(label for label, _, _ in lines):

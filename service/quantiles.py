@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
-_LOAD_MS = 750.0
-"""How long a sample taken under load counts."""
+_LOAD_MS, _GAP_MS = 10_000.0, 750.0
+"""How long a sample taken under load counts, and how long after the last one they all do."""
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -15,11 +15,14 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 class Window:
-    """The last `size` samples no older than `horizon_ms`."""
+    """The last `size` samples no older than `horizon_ms`, and none `gap_ms` after the last one."""
 
-    def __init__(self, size: int = 256, horizon_ms: float = 60_000.0) -> None:
+    def __init__(
+        self, size: int = 256, horizon_ms: float = 60_000.0, gap_ms: float = float("inf")
+    ) -> None:
         self._samples: deque[tuple[float, float]] = deque(maxlen=size)
         self._horizon_ms = horizon_ms
+        self._gap_ms = gap_ms
         self.added = 0
         """How many samples were ever added; tells a reader whether anything is new."""
 
@@ -28,27 +31,33 @@ class Window:
 
     def add(self, now_ms: float, value: float) -> None:
         """Take a sample in; the oldest makes room."""
+        self._end(now_ms)
         self._samples.append((now_ms, value))
         self.added += 1
 
     def fresh(self, now_ms: float) -> list[float]:
         """The samples that have not grown old, in order of arrival."""
+        self._end(now_ms)
         oldest = now_ms - self._horizon_ms
         while self._samples and self._samples[0][0] < oldest:
             self._samples.popleft()
         return [value for _, value in self._samples]
+
+    def _end(self, now_ms: float) -> None:
+        if self._samples and now_ms - self._samples[-1][0] > self._gap_ms:
+            self._samples.clear()
 
 
 class Memory:
     """Samples of one thing, those taken under load apart from the others.
 
     Under load everything takes longer, and that ends with the load: its samples come first while
-    there are any, and are gone within a second. They can be: under load there are always new ones.
+    new ones come in, and are all gone within a second after.
     """
 
     def __init__(self, size: int = 256, horizon_ms: float = 60_000.0) -> None:
         self.calm = Window(size, horizon_ms)
-        self.loaded = Window(size, _LOAD_MS)
+        self.loaded = Window(size, _LOAD_MS, _GAP_MS)
 
     @property
     def added(self) -> int:

@@ -28,6 +28,16 @@ def test_a_window_is_bounded_and_forgets():
     assert window.fresh(1000) == []
 
 
+def test_a_window_with_a_gap_begins_anew_after_it():
+    window = Window(gap_ms=50)
+    for now in (0, 40, 80):
+        window.add(now, float(now))
+    assert window.fresh(130) == [0.0, 40.0, 80.0]
+    assert window.fresh(131) == []
+    window.add(140, 140.0)
+    assert window.fresh(141) == [140.0]
+
+
 def test_others_count_only_while_the_own_samples_are_few():
     own, others = Memory(), Memory()
     blend = Blend(own, others, prior=[1.0], enough=10)
@@ -61,6 +71,7 @@ def test_samples_under_load_come_first_and_are_gone_within_a_second():
     for now in range(20):
         own.add(now, 8.0, loaded=True)
     assert blend.at(0.5, 20) == 8.0
+    assert blend.at(0.5, 700) == 8.0
     assert blend.at(0.99, 1000) == 1.1
     assert own.fresh(1000) == [1.1] * 50
 

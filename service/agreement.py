@@ -50,7 +50,7 @@ class Agreement:
         clock: Clock,
         *,
         chance: random.Random | None = None,
-        poll_s: float = 0.2,
+        poll_s: float = 0.05,
     ) -> None:
         self._pipeline = pipeline
         self._decoder = decoder
@@ -71,10 +71,22 @@ class Agreement:
             self._pending.append(_Sample(image, record.point.resolution, predicted))
 
     async def watch(self) -> None:
-        """Whenever the service is idle, look at one sample."""
+        """Whenever nobody came for a while, look at samples.
+
+        The pause between two requests of one client is too short: the next would find the engine
+        taken.
+        """
+        admission, seen = self._admission, -1
         while True:
             await asyncio.sleep(self._poll_s)
-            while self._pending and self._admission.is_idle and not self._admission.draining:
+            calm, seen = admission.facts.admitted == seen, admission.facts.admitted
+            while (
+                calm
+                and self._pending
+                and admission.is_idle
+                and admission.facts.admitted == seen
+                and not admission.draining
+            ):
                 sample = self._pending.popleft()
                 try:
                     await self.compare(sample)

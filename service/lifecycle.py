@@ -22,7 +22,8 @@ from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.record import RequestRecord
 from service.observability.tracing import make_trace
-from service.pipeline import Limits, Pipeline, Pixels
+from service.pipeline import Limits, Observe, Pipeline, Pixels
+from service.rehearsal import rehearse
 from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
@@ -51,14 +52,7 @@ class Service:
             max_frames=settings.max_frames,
         )
         self.feedback = FeedbackStore(settings.feedback_entries)
-        self.pipeline = Pipeline(
-            self.admission,
-            machinery.load,
-            self.decoder,
-            machinery.clock,
-            Limits(settings.patience_ms, settings.max_resolution),
-            self._observe,
-        )
+        self.pipeline = self._make_pipeline(self.admission, self._observe)
         self.agreement = Agreement(
             self.pipeline,
             self.decoder,
@@ -208,6 +202,7 @@ class Service:
         try:
             async with self.crew.turn():
                 deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
+                await self._rehearse(deployment)
         except Exception as error:
             self.failure = str(error)
             self._settled.set()
@@ -223,6 +218,20 @@ class Service:
         gc.collect()
         gc.freeze()
         logger.info("ready")
+
+    def _make_pipeline(self, admission: Admission, observe: Observe) -> Pipeline:
+        limits = Limits(self.settings.patience_ms, self.settings.max_resolution)
+        return Pipeline(admission, self.machinery.load, self.decoder, self.clock, limits, observe)
+
+    async def _rehearse(self, deployment: Deployment) -> None:
+        door = Admission(max_requests=1, max_bytes=self.settings.max_body_bytes)
+        door.ready = True
+        pipeline = self._make_pipeline(door, lambda *_: None)
+        pipeline.deployment = deployment
+        try:
+            await rehearse(pipeline, self.clock)
+        except SanError as error:  # limits so tight that no photograph passes
+            logger.info("no rehearsal: %s", error)
 
     def _install(self, deployment: Deployment) -> None:
         self.ledger.resolutions = frozenset(deployment.catalogue.resolutions)

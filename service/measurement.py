@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
 from statistics import median
@@ -32,9 +33,11 @@ from service.quantiles import quantile
 logger = logging.getLogger(__name__)
 
 _ROUNDS = 3
-_ALONE = (10, 30.0)
+_ALONE = (10, 60.0)
 _TOGETHER = (4, 60.0)
 """(runs, ms): how often a single image runs per round, and a batch in all; what ends first."""
+PAUSE_S = 0.003
+"""Before what is timed alone: a request that comes by itself finds caches cold, threads asleep."""
 _DECODE_SIZES = ((320, 240), (500, 375), (1600, 1200))
 _DECODE_RUNS = 3
 _BASE = 0.25
@@ -45,7 +48,13 @@ Execute = Callable[[Callable[[], list[float]]], Awaitable[list[float]]]
 
 
 def time_runs(
-    network: RunnableNetwork, batch: int, clock: Clock, *, runs: int, limit_ms: float
+    network: RunnableNetwork,
+    batch: int,
+    clock: Clock,
+    *,
+    runs: int,
+    limit_ms: float,
+    pause_s: float = 0.0,
 ) -> list[float]:
     """Time runs of one batch size after one that warms up; two at least, or until the limit."""
     side = network.point.resolution
@@ -54,6 +63,7 @@ def time_runs(
     times: list[float] = []
     begun = clock()
     while len(times) < runs and (len(times) < 2 or clock() - begun < limit_ms):
+        time.sleep(pause_s)
         started = clock()
         network.run(images)
         times.append(clock() - started)
@@ -88,8 +98,9 @@ class ForwardMeasurement:
 
     async def _timed(self, network: RunnableNetwork, n: int) -> list[float]:
         runs, limit = _ALONE if n == 1 else _TOGETHER
+        pause = PAUSE_S if n == 1 else 0.0
         return await self._execute(
-            lambda: time_runs(network, n, self._clock, runs=runs, limit_ms=limit)
+            lambda: time_runs(network, n, self._clock, runs=runs, limit_ms=limit, pause_s=pause)
         )
 
     def into(self, measurements: Measurements) -> None:
@@ -208,6 +219,7 @@ async def measure_decode(
                 def timed(image: bytes = data, side: int = resolution) -> list[float]:
                     times = []
                     for _ in range(_DECODE_RUNS):
+                        time.sleep(PAUSE_S)
                         started = clock()
                         to_input(image, preprocessing, side)
                         times.append(clock() - started)

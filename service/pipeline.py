@@ -45,6 +45,10 @@ Pixels = NDArray[np.float32]
 """An image that needs no decoding: [T, T, 3], normalised as the bundle wants it."""
 
 
+Observe = Callable[[RequestRecord, Answer | None, bytes | Pixels | None], None]
+"""Called once per request, whatever became of it."""
+
+
 class Exchange(Protocol):
     """One request as the pipeline sees it, whatever carries it."""
 
@@ -97,7 +101,7 @@ class Pipeline:
         decoder: Decoder,
         clock: Clock,
         limits: Limits,
-        observe: Callable[[RequestRecord, Answer | None, bytes | Pixels | None], None],
+        observe: Observe,
     ) -> None:
         self.deployment: Deployment | None = None
         """What serves; swapped as a whole, and each request keeps the one it began with."""
@@ -138,7 +142,11 @@ class Pipeline:
                 header = await self._header(image, budget)
                 decision, deadline = self._choose(deployment, header, image, budget, terms, record)
                 point = decision.option.point
-                late = terms.on_miss is OnMiss.ANSWER
+                # Under load a deadline that passes in the queue ends the request, whatever it asked
+                # for: working on what is late already makes others late.
+                late = terms.on_miss is OnMiss.ANSWER and not (
+                    decision.verdict is Verdict.SERVE and load.is_loaded(clock())
+                )
                 promise = load.enter(
                     Promise(
                         deadline,

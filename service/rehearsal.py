@@ -1,0 +1,62 @@
+"""Requests that nobody sent, before the first real one.
+
+Parts timed one by one do not show what a request costs beyond them: changing threads, waking up,
+writing the answer. A few whole requests do, and the latency model learns from them as from any
+other, so that the first client is promised what this host can keep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import cycle, islice
+
+from service.answer import Answer
+from service.clock import Clock
+from service.measurement import PAUSE_S, photograph
+from service.pipeline import Pipeline
+from service.terms import Terms
+
+logger = logging.getLogger(__name__)
+
+_REQUESTS = 40
+
+
+class _Rehearsed:
+    """A request whose answer goes nowhere."""
+
+    request_id = "rehearsal"
+    traceparent: str | None = None
+    cancelled_by: Exception | None = None
+
+    def __init__(self, image: bytes, terms: Terms, started_ms: float) -> None:
+        self._image = image
+        self.terms = terms
+        self.started_ms = started_ms
+        self.expected_bytes = len(image)
+
+    async def receive(self) -> bytes:
+        """The image."""
+        return self._image
+
+    async def answer(self, answer: Answer) -> None:
+        """Make the answer, as for a client."""
+        answer.body()
+        answer.headers()
+
+
+async def rehearse(pipeline: Pipeline, clock: Clock) -> None:
+    """Send requests one by one through a pipeline of its own, over all points that are ready."""
+    deployment = pipeline.deployment
+    assert deployment is not None
+    frontier = [listing.point for listing in deployment.frontier]
+    ready = [point for point in frontier if point in deployment.cache]
+    if not ready:  # measured in an earlier life
+        await deployment.cache.request(frontier[0])
+        ready = frontier[:1]
+    image = await asyncio.to_thread(photograph, 500, 375, "JPEG")
+    for point in islice(cycle(ready), _REQUESTS):
+        await asyncio.sleep(PAUSE_S)
+        terms = Terms(resolution=point.resolution, mode=point.mode)
+        await pipeline.classify(_Rehearsed(image, terms, clock()))
+    logger.info("rehearsed %d requests", _REQUESTS)

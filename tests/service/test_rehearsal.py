@@ -1,0 +1,22 @@
+"""What a request costs beyond its parts is known before the first one comes."""
+
+from tests.service.conftest import picture, serving
+
+
+def test_overhead_is_learnt_and_nothing_counted_before_the_first_request(make_settings):
+    with serving(make_settings()) as running, running.client() as client:
+        service = running.service
+        model = service.deployment.model
+        learnt = model._overhead.own
+        assert learnt.added == 40
+        assert service.admission.facts.admitted == 0
+        assert not service.ledger.budgets
+        client.post("/classify", content=picture())
+        assert service.admission.facts.admitted == 1
+        assert learnt.added == 41
+
+
+def test_limits_that_no_photograph_passes_do_not_keep_the_service_from_starting(make_settings):
+    with serving(make_settings(max_pixels=1000)) as running, running.client() as client:
+        assert running.service.is_ready
+        assert client.post("/classify", content=picture(30, 30)).status_code == 200

@@ -243,8 +243,11 @@ async def deploy(
         deployment.costs = await machinery.builders.submit(
             lambda: {r: cost(bundle.network, r) for r in deployment.catalogue.resolutions}
         )
+        chosen = {listing.point for listing in deployment.frontier}
         for network in networks:
-            deployment.cache.adopt(network)
+            if network.point in chosen:  # the others were only built to be measured
+                deployment.cache.adopt(network)
+        del networks
         # The fastest point is ready when the service says it is; the rest warms up behind it.
         await deployment.cache.get(deployment.frontier[0].point)
         machinery.reader.serves(sha256)

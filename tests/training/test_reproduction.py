@@ -108,3 +108,9 @@ def test_one_command_trains_evaluates_and_writes_the_page(
         assert expected in text
     assert (page.parent / "reproduction-envelope.png").is_file()
     assert str(tmp_path) not in text  # no paths of this machine
+
+
+def test_tests_lie_on_between_and_around_the_trained_resolutions() -> None:
+    expected = (144, 128, 120, 112, 104, 96, 88, 80, 72, 64, 48)
+    assert report._tests((128, 112, 96, 80, 64)) == expected
+    assert report._tests((64, 48, 32)) == (80, 64, 56, 48, 40, 32)  # 16 is below what is allowed

@@ -3,12 +3,15 @@
 import argparse
 import logging
 import signal
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 
 from san_core.bundle import read_manifest
+from san_core.resolution import MIN_RESOLUTION
 from training import curves
-from training.config import make_recipe
+from training.config import load_recipe, make_recipe
 from training.data.folder import index_training
 from training.distributed import Group, choose_device
 from training.errors import DataError
@@ -17,12 +20,18 @@ from training.reproduction_page import ENVELOPE, draw_envelope, page, read_resul
 
 HELP = "Reproduce the paper at small scale, or draw a run's curves."
 
-RESOLUTIONS = "128,112,96,80,64"
-TESTS = "144,128,120,112,104,96,88,80,72,64,48"
-
 
 def _sides(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
+
+
+def _tests(trained: Sequence[int]) -> tuple[int, ...]:
+    """The trained resolutions, those half way between, and one step beyond each end."""
+    ordered = sorted(trained)
+    above, below = 2 * ordered[-1] - ordered[-2], 2 * ordered[0] - ordered[1]
+    middles = [(low + high) // 2 for low, high in pairwise(ordered)]
+    sides = {*trained, *middles, above, below}
+    return tuple(sorted((side for side in sides if side >= MIN_RESOLUTION), reverse=True))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reproduce.add_argument("--data", type=Path, required=True, metavar="DIR")
     reproduce.add_argument("--output", type=Path, required=True, metavar="DIR")
     reproduce.add_argument("--recipe", default="small-resnet18", metavar="NAME")
-    reproduce.add_argument("--resolutions", type=_sides, default=_sides(RESOLUTIONS))
-    reproduce.add_argument("--tests", type=_sides, default=_sides(TESTS))
+    reproduce.add_argument("--resolutions", type=_sides, help="instead of the recipe's")
+    reproduce.add_argument(
+        "--tests", type=_sides, help="default: the trained ones, those between, one beyond each end"
+    )
     reproduce.add_argument("--epochs", type=int, metavar="N", help="instead of the recipe's")
     reproduce.add_argument("--seed", type=int, default=0)
     reproduce.add_argument("--jobs", type=int, default=1, help="runs at the same time")
@@ -52,6 +63,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def _reproduce(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     index_training(args.data)  # complain about the data before anything starts
+    args.resolutions = args.resolutions or make_recipe(load_recipe(args.recipe)).resolutions
+    args.tests = args.tests or _tests(args.resolutions)
     sides = ",".join(map(str, args.resolutions))
     options = ["--recipe", args.recipe, "--resolutions", sides, "--seed", str(args.seed)]
     if args.epochs:

@@ -141,10 +141,12 @@ class EngineLoop:
         others in it are unharmed.
         """
         future: asyncio.Future[Ran] = asyncio.get_running_loop().create_future()
+        now = self._clock()
         entry = Entry(
             promise.point,
-            promise.deadline_ms,
-            self._clock(),
+            # The answer has still to be written after the run.
+            promise.deadline_ms - self._model.overhead_ms(self._quantile, now),
+            now,
             answer_late,
             _Cargo(network, source, promise, future, learn),
         )

@@ -220,7 +220,8 @@ class Service:
         logger.info("ready")
 
     def _make_pipeline(self, admission: Admission, observe: Observe) -> Pipeline:
-        limits = Limits(self.settings.patience_ms, self.settings.max_resolution)
+        settings = self.settings
+        limits = Limits(settings.patience_ms, settings.max_resolution, settings.max_batch)
         return Pipeline(admission, self.machinery.load, self.decoder, self.clock, limits, observe)
 
     async def _rehearse(self, deployment: Deployment) -> None:

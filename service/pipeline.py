@@ -89,6 +89,8 @@ class Limits:
 
     patience_ms: float
     max_resolution: int
+    backlog: int
+    """How many requests may be inside before those that are late are dropped."""
 
 
 class Pipeline:
@@ -142,10 +144,10 @@ class Pipeline:
                 header = await self._header(image, budget)
                 decision, deadline = self._choose(deployment, header, image, budget, terms, record)
                 point = decision.option.point
-                # Under load a deadline that passes in the queue ends the request, whatever it asked
-                # for: working on what is late already makes others late.
+                # Behind a backlog a deadline that passes in the queue ends the request, whatever it
+                # asked for: working on what is late already makes others late.
                 late = terms.on_miss is OnMiss.ANSWER and not (
-                    decision.verdict is Verdict.SERVE and load.is_loaded(clock())
+                    decision.verdict is Verdict.SERVE and len(load) > self._limits.backlog
                 )
                 promise = load.enter(
                     Promise(

@@ -136,9 +136,7 @@ def save(
             save_file(stored, half_written, metadata=header)
             with half_written.open("rb") as written:
                 os.fsync(written.fileno())
-            half_written.chmod(
-                0o644
-            )  # safetensors writes for its owner only; services read as others
+            half_written.chmod(0o644)  # safetensors writes for its owner; services are others
             half_written.replace(path)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"Cannot write the bundle {path}: {error}.") from error

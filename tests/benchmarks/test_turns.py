@@ -1,6 +1,6 @@
 """Contenders take turns, and each call is timed on its own."""
 
-from benchmarks.turns import in_turns, one_by_one
+from benchmarks.turns import in_turns
 
 
 class Clock:
@@ -39,21 +39,3 @@ def test_a_call_longer_than_its_turn_is_still_made() -> None:
         clock.now += 3.0
 
     assert in_turns({"one": work}, rounds=3, seconds=0.1, clock=clock) == {"one": [[3000.0]] * 3}
-
-
-def test_parts_of_a_whole_follow_one_another() -> None:
-    clock = Clock()
-    order: list[str] = []
-
-    def work(name: str, seconds: float) -> None:
-        order.append(name)
-        clock.now += seconds
-
-    found = one_by_one(
-        {"slow": lambda: work("slow", 0.75), "fast": lambda: work("fast", 0.25)},
-        rounds=2,
-        seconds=1.0,
-        clock=clock,
-    )
-    assert order == ["slow", "fast"] * (1 + 2 * 2)  # a warm-up, then two rounds of two seconds
-    assert found == {"slow": [[750.0] * 2] * 2, "fast": [[250.0] * 2] * 2}

@@ -24,6 +24,7 @@ from benchmarks.plotting import OURS, PEERS, axes, save
 from benchmarks.results import Check, Report, ratio, summarise, table
 from benchmarks.turns import Call, in_turns
 from san_core.folding import FoldedArchitecture
+from san_core.generation import KernelBuffer
 from san_core.mode import Mode
 
 ARCHITECTURES = ("resnet50", "mobilenet_v2", DEFAULT_ARCHITECTURE)
@@ -41,8 +42,10 @@ def contenders(architecture: str) -> tuple[dict[str, Call], int]:
     networks = [first, *(copy.deepcopy(first) for _ in range(_CACHE_BYTES // whole.nbytes))]
     folded = FoldedArchitecture(first.skeleton)
     wholes = [(whole.clone(), whole.clone()) for _ in networks]
-    kernels = [network.generate(160).flat for network in networks]
-    targets = [network.generate(160) for network in networks]
+    kernels = [network.meta_learner(160).detach() for network in networks]
+    targets = [KernelBuffer() for _ in networks]
+    for network, target in zip(networks, targets, strict=True):
+        network.generate(160, out=target)
     turn = cycle(range(len(networks)))
     between = cycle((110, 144, 150, 176, 200))  # never the same twice in a row
 
@@ -52,7 +55,9 @@ def contenders(architecture: str) -> tuple[dict[str, Call], int]:
 
     def kernels_copied() -> object:
         index = next(turn)
-        return targets[index].flat.copy_(kernels[index])
+        target = targets[index].flat
+        assert target is not None
+        return target.copy_(kernels[index])
 
     def generated() -> object:
         index = next(turn)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from san_core.errors import ArchitectureError
-from san_core.generation import StateDict
+from san_core.generation import KernelBuffer
 from san_core.mode import Mode
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
@@ -77,7 +77,7 @@ class FoldedArchitecture:
 
     def __init__(self, skeleton: nn.Module) -> None:
         self._folds = _pairs(skeleton)
-        self._unfolded: StateDict | None = None
+        self._unfolded = KernelBuffer()
         self._lock = Lock()
         self.module = copy.deepcopy(skeleton).eval()
         """The folded architecture, without storage; convolutions that took a BN have a bias."""
@@ -105,8 +105,7 @@ class FoldedArchitecture:
         what the arithmetic does.
         """
         with self._lock:
-            self._unfolded = network.generate(resolution, mode, out=self._unfolded)
-            state = self.fold(self._unfolded)
+            state = self.fold(network.generate(resolution, mode, out=self._unfolded))
             for name in self._kept(network):
                 state[name] = state[name].clone()
         return state

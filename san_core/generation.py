@@ -1,8 +1,8 @@
 """Generating main networks at the speed of memory.
 
 Between two encodings only the kernels differ: one fused multiply-add into a buffer, a fresh one or
-that of a main network no longer needed. The rest of a state dict is the meta network's own tensors,
-cut into layers once per private batch norm.
+one that is used again. The rest of a state dict is the meta network's own tensors, cut into layers
+once per private batch norm.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,38 @@ from san_core.meta_learner import KernelSlot
 
 
 class StateDict(dict[str, Tensor]):
-    """A generated state dict: its kernels are views of `flat` [N]."""
+    """A generated state dict, with the layers' versions that some architectures ask for."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], flat: Tensor, metadata: object) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], metadata: object) -> None:
         super().__init__(tensors)
-        self.flat = flat
-        self._metadata = metadata  # layers' versions, which some architectures ask for on loading
+        self._metadata = metadata
+
+
+class KernelBuffer:
+    """Memory for the kernels of one main network, which the next one generated in it overwrites.
+
+    It keeps the state dicts made in it: of the next main network only the numbers are new.
+    """
+
+    def __init__(self) -> None:
+        self.flat: Tensor | None = None
+        self._made: dict[int, tuple[Mapping[str, Tensor], StateDict]] = {}
+
+    def state_dict(
+        self,
+        key: int,
+        around: Mapping[str, Tensor],
+        flat: Tensor,
+        make: Callable[[Mapping[str, Tensor], Tensor], StateDict],
+    ) -> StateDict:
+        """Return `make(around, flat)`, made once as long as neither has moved in memory."""
+        if flat is not self.flat:
+            self.flat = flat
+            self._made.clear()
+        found = self._made.get(key)
+        if found is None or found[0] is not around:
+            found = self._made[key] = around, make(around, flat)
+        return found[1]
 
 
 class StateDictTemplate:
@@ -53,18 +79,10 @@ class StateDictTemplate:
             self._remembered[key] = found
         return found[1]
 
-    def filled(
-        self, around: dict[str, Tensor], flat: Tensor, former: StateDict | None = None
-    ) -> StateDict:
-        """Return the state dict with kernels that are views of `flat` [N].
-
-        If `former` lies in the same memory, the views are its.
-        """
-        state = StateDict(around, flat, self._metadata)
-        if former is not None and former.flat is flat:
-            state.update((name, former[name]) for name in self._kernel_names)
-        else:
-            # One call into C++; splitting and viewing one by one costs more than generating does.
-            kernels = torch._C._nn.unflatten_dense_tensors(flat, self._kernel_shapes)
-            state.update(zip(self._kernel_names, kernels, strict=True))
+    def filled(self, around: Mapping[str, Tensor], flat: Tensor) -> StateDict:
+        """Return the state dict with kernels that are views of `flat` [N]."""
+        state = StateDict(around, self._metadata)
+        # One call into C++; splitting and viewing one by one costs more than generating does.
+        kernels = torch._C._nn.unflatten_dense_tensors(flat, self._kernel_shapes)
+        state.update(zip(self._kernel_names, kernels, strict=True))
         return state

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from san_core.architectures import build, dissect
 from san_core.errors import ResolutionError
-from san_core.generation import StateDict, StateDictTemplate
+from san_core.generation import KernelBuffer, StateDict, StateDictTemplate
 from san_core.meta_learner import Initialisation, MetaLearnerKind, make_meta_learner
 from san_core.mode import Ingredients, Mode, ingredients
 from san_core.private_batch_norm import STATISTICS, PrivateBatchNorm, blended, by_layer
@@ -156,13 +156,12 @@ class ScaleAdaptiveNetwork(nn.Module):
 
     @torch.no_grad()
     def generate(
-        self, resolution: int, mode: Mode = Mode.PROXY, *, out: StateDict | None = None
+        self, resolution: int, mode: Mode = Mode.PROXY, *, out: KernelBuffer | None = None
     ) -> StateDict:
         """Generate the stock architecture's state dict for (resolution, mode).
 
-        The kernels are views of one fresh buffer, or of the one of `out`: a state dict that this
-        network generated and that nobody needs any longer. Shared and BN tensors are the meta
-        network's own, to be read and not written.
+        The kernels are views of one fresh buffer, or of `out`, whose last main network they
+        overwrite. Shared and BN tensors are the meta network's own, to be read and not written.
         """
         parts = self.ingredients(resolution, mode)
         shared = self.shared.by_name()
@@ -176,8 +175,10 @@ class ScaleAdaptiveNetwork(nn.Module):
             private = self.batch_norm(parts.lower)
             sources = [*shared.values(), *private.flat().values(), private.num_batches_tracked]
             around = self._template.remembered(parts.lower, sources, make)
-        flat = self.meta_learner(parts.encoding, None if out is None else out.flat)
-        return self._template.filled(around, flat, out)
+        if out is None:
+            return self._template.filled(around, self.meta_learner(parts.encoding))
+        flat = self.meta_learner(parts.encoding, out.flat)
+        return out.state_dict(parts.lower, around, flat, self._template.filled)
 
 
 class _SharedTensors(nn.Module):

@@ -8,6 +8,7 @@ from san_core.architectures import FIRST_CLASS, build
 from san_core.calibration import calibrate
 from san_core.errors import ResolutionError, SanError
 from san_core.folding import FoldedArchitecture
+from san_core.generation import KernelBuffer
 from san_core.meta_learner import MetaLearnerKind
 from san_core.mode import Mode
 from san_core.private_batch_norm import by_layer
@@ -75,20 +76,21 @@ def test_no_generated_tensor_is_computed_twice_and_all_share_one_buffer(
 
 
 @pytest.mark.parametrize("kind", MetaLearnerKind)
-def test_generation_into_the_memory_of_a_former_main_network(
-    kind: MetaLearnerKind, make_network: Make
-) -> None:
+def test_generation_into_memory_used_before(kind: MetaLearnerKind, make_network: Make) -> None:
     network = make_network(meta_learner=kind)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    former = network.generate(64)
-    address = former.flat.data_ptr()
-    for resolution, mode in ((INTERPOLATED, Mode.IDEAL), (TRAINED, Mode.PROXY)):
+    buffer = KernelBuffer()
+    addresses = set()
+    points = [(64, Mode.PROXY), (INTERPOLATED, Mode.IDEAL), (INTERPOLATED, Mode.DATA_FREE)]
+    for resolution, mode in [*points, (TRAINED, Mode.PROXY), *points]:
         expected = network.generate(resolution, mode)
-        former = network.generate(resolution, mode, out=former)
-        assert list(former) == list(expected)
-        assert all(torch.equal(former[name], expected[name]) for name in expected)
-        if kind is not MetaLearnerKind.PRIVATE:  # whose kernels are the meta network's own
-            assert former.flat.data_ptr() == address
+        state = network.generate(resolution, mode, out=buffer)
+        assert list(state) == list(expected)
+        assert all(torch.equal(state[name], expected[name]) for name in expected)
+        assert buffer.flat is not None
+        addresses.add(buffer.flat.data_ptr())
+    if kind is not MetaLearnerKind.PRIVATE:  # whose kernels are the meta network's own
+        assert len(addresses) == 1
     assert all(torch.equal(network.state_dict()[name], before[name]) for name in before)
 
 

@@ -107,7 +107,7 @@ class Agreement:
         cost = deployment.forecast.marginal_ms(best, self._clock())
         promise = self._load.enter(Promise(_NEVER, point=best, forward_ms=cost, decode_ms=0.0))
         try:
-            ran = await deployment.loop.run(network, decoded.pixels, promise, answer_late=True)
+            ran = await deployment.loop.run(network, decoded.pixels, promise)
         finally:
             self._load.leave(promise)
         order = np.argsort(-ran.scores)[:5].tolist()

@@ -23,8 +23,8 @@ class Entry:
     point: OperatingPoint
     deadline_ms: float
     joined_ms: float
-    answer_late: bool
-    """Whether an answer after the deadline is still wanted."""
+    answer_late: Callable[[], bool]
+    """Whether an answer after the deadline is still wanted; asked when it comes to that."""
     cargo: Any = None
     """What the executor needs; the queue never looks at it."""
     abandoned: bool = False
@@ -89,7 +89,7 @@ class BatchQueue:
             for entry in self._entries[point]:
                 if entry.abandoned:
                     continue
-                if soonest > entry.deadline_ms and not entry.answer_late:
+                if soonest > entry.deadline_ms and not entry.answer_late():
                     plan.expired.append(entry)
                 else:
                     kept.append(entry)

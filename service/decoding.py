@@ -60,16 +60,16 @@ class Decoder:
         resolution: int,
         deadline_ms: float,
         *,
-        late: bool = True,
+        late: Callable[[], bool] = lambda: True,
     ) -> Callable[[], Decoded]:
         """What decodes for a resolution, at reduced scale where the format allows.
 
-        Once the deadline has passed it refuses, unless a `late` answer is wanted.
+        Once the deadline has passed it refuses, unless a `late` answer is wanted then.
         """
 
         def work() -> Decoded:
             started = self._clock()
-            if started > deadline_ms and not late:
+            if started > deadline_ms and not late():
                 raise ExpiredError("The deadline passed while the image waited to be decoded.")
             pixels = to_input(data, preprocessing, resolution, self._max_pixels)
             return Decoded(pixels, started, self._clock() - started)

@@ -132,7 +132,7 @@ class EngineLoop:
         source: Source,
         promise: Promise,
         *,
-        answer_late: bool,
+        answer_late: Callable[[], bool] = lambda: True,
         learn: bool = True,
     ) -> Ran:
         """Wait for a batch and run in it.

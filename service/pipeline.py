@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -144,11 +145,7 @@ class Pipeline:
                 header = await self._header(image, budget)
                 decision, deadline = self._choose(deployment, header, image, budget, terms, record)
                 point = decision.option.point
-                # Behind a backlog a deadline that passes in the queue ends the request, whatever it
-                # asked for: working on what is late already makes others late.
-                late = terms.on_miss is OnMiss.ANSWER and not (
-                    decision.verdict is Verdict.SERVE and len(load) > self._limits.backlog
-                )
+                late = partial(self._late_is_wanted, terms, decision)
                 promise = load.enter(
                     Promise(
                         deadline,
@@ -306,6 +303,16 @@ class Pipeline:
         # Who cannot be in time is due when predicted: it must not push aside who can.
         due = budget.deadline_ms if decision.verdict is Verdict.SERVE else now + option.total_ms
         return decision, due
+
+    def _late_is_wanted(self, terms: Terms, decision: Decision) -> bool:
+        """Whether to go on with a request whose deadline has passed in the queue.
+
+        Behind a backlog it ends there, whatever it asked for: working on what is late already makes
+        others late.
+        """
+        if terms.on_miss is OnMiss.REFUSE:
+            return False
+        return decision.verdict is not Verdict.SERVE or len(self._load) <= self._limits.backlog
 
     async def _decoded(self, source: Source, deadline_ms: float, timing: Timing) -> Pixels:
         """The pixels, by a decoder thread if they are not there yet."""

@@ -34,6 +34,10 @@ _LIBRARIES = ("openvino", "torch", "torchvision", "timm")
 """Whatever has a say in a template's graph."""
 
 
+_SETTLED = 16
+"""The largest batch that is tried out before a network counts as ready."""
+
+
 def user_cache() -> Path:
     """Where decisions and templates are kept between starts: SAN_CACHE_DIR, or the user's cache."""
     if chosen := os.environ.get("SAN_CACHE_DIR"):
@@ -138,7 +142,16 @@ class OpenVinoEngine:
         if self._max_batch > 1:
             many = self._compile(graph, (1, self._max_batch), point.resolution)
             size *= 2  # each has its own copy, packed for its kernels
-        return OpenVinoNetwork(point, size, single, many)
+        return self._settled(OpenVinoNetwork(point, size, single, many))
+
+    def _settled(self, network: OpenVinoNetwork) -> OpenVinoNetwork:
+        """Run each batch size once: the first time it costs several runs, and memory."""
+        side = network.point.resolution
+        most = min(self._max_batch, _SETTLED)
+        images = np.zeros((most, side, side, 3), dtype=np.float32)
+        for size in range(most, 0, -1):
+            network.run(images[:size])
+        return network
 
     def close(self) -> None:
         """Nothing to release beyond what the garbage collector does."""

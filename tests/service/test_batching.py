@@ -13,7 +13,7 @@ def linear(point, n):
 
 
 def entry(deadline, point=A, joined=0.0, late=True):
-    return Entry(point, deadline, joined, answer_late=late)
+    return Entry(point, deadline, joined, answer_late=lambda: late)
 
 
 def queue(*entries, max_batch=8, window=0.0):
@@ -62,6 +62,15 @@ def test_who_would_be_late_and_does_not_want_that_is_refused_unrun():
     plan = queue(hopeless, fine).plan(0, 0, linear)
     assert plan.expired == [hopeless]
     assert plan.run == [fine]
+
+
+def test_whether_a_late_answer_is_wanted_is_asked_when_it_comes_to_that():
+    crowded = False
+    changing = Entry(A, 1, 0.0, answer_late=lambda: not crowded)
+    waiting = queue(changing, entry(50, B), entry(50, B), max_batch=1)
+    assert waiting.plan(0, 0, linear).expired == []
+    crowded = True
+    assert waiting.plan(0, 0, linear).expired == [changing]
 
 
 def test_who_is_late_anyway_waits_behind_who_is_not():
@@ -114,7 +123,7 @@ def test_everyone_leaves_exactly_once(requests, max_batch):
         expired += plan.expired
     assert len(ran) + len(expired) == sum(not e.abandoned for e in entries)
     assert len(set(map(id, ran)) | set(map(id, expired))) == len(ran) + len(expired)
-    assert all(not e.answer_late for e in expired)
+    assert all(not e.answer_late() for e in expired)
 
 
 @given(st.lists(st.floats(6, 500), min_size=1, max_size=40))

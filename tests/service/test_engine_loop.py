@@ -36,7 +36,9 @@ class Stage:
     def submit(self, value=0, deadline=100.0, late=True, network=None, learn=True):
         promise = self.load.enter(Promise(deadline, point=POINT, forward_ms=2, decode_ms=0))
         pixels = np.full((32, 32, 3), value, dtype=np.float32)
-        run = self.loop.run(network or self.network, pixels, promise, answer_late=late, learn=learn)
+        run = self.loop.run(
+            network or self.network, pixels, promise, answer_late=lambda: late, learn=learn
+        )
         return asyncio.create_task(run)
 
 

@@ -120,6 +120,23 @@ def test_a_deadline_that_passes_in_the_queue(make_settings, engine):
         pool.shutdown()
 
 
+@pytest.mark.parametrize(("crowd", "status"), [(1, 200), (10, 503)])
+def test_a_late_answer_is_worth_giving_unless_others_wait_for_it(
+    crowd, status, make_settings, engine
+):
+    with (
+        serving(make_settings(max_batch=8), engine=engine) as running,
+        running.client() as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with held(running, engine, crowd) as jobs:
+            late = pool.submit(client.post, "/classify?budget_ms=300", content=picture())
+            until(lambda: running.service.deployment.loop.depth == crowd)
+            until(lambda: running.service.clock() > _deadline(running))
+        assert late.result().status_code == status
+        assert [job.result().status_code for job in jobs] == [200] * crowd
+
+
 def _deadline(running):
     return min(p.deadline_ms for p in running.service.machinery.load._promises)
 

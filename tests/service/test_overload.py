@@ -31,6 +31,10 @@ HEADER, SIZE, MAX_BATCH = ImageHeader("JPEG", 500, 375, 1), 60_000, 8
 
 
 @dataclass
+def _always():
+    return True
+
+
 class Simulation:
     """One decoder, one engine, requests that come at random."""
 
@@ -145,7 +149,9 @@ class Simulation:
         self.decoding = False
         self.model.observe_decode(work, took, self.now)
         self.load.decoded(promise)
-        self.queue.add(Entry(promise.point, promise.deadline_ms, self.now, True, (promise, budget)))
+        self.queue.add(
+            Entry(promise.point, promise.deadline_ms, self.now, _always, (promise, budget))
+        )
         self.engine_next()
         self.decode_next()
 

@@ -30,11 +30,11 @@ POINTS = {
 HEADER, SIZE, MAX_BATCH = ImageHeader("JPEG", 500, 375, 1), 60_000, 8
 
 
-@dataclass
 def _always():
     return True
 
 
+@dataclass
 class Simulation:
     """One decoder, one engine, requests that come at random."""
 

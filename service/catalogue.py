@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from san_core.bundle import Accuracy, Manifest
 from san_core.frontier import OperatingPoint
@@ -20,11 +21,11 @@ class Listing:
     """What the policy compares: the accuracy, or a stand-in where none was measured."""
     accuracy: float | None
     measured: Accuracy | None = None
+    shape: tuple[int, str] = field(init=False)
+    """What its latency depends on."""
 
-    @property
-    def shape(self) -> tuple[int, str]:
-        """What its latency depends on."""
-        return self.point.resolution, self.point.precision
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", (self.point.resolution, self.point.precision))
 
 
 class Catalogue:
@@ -36,6 +37,8 @@ class Catalogue:
         self.listings = tuple(_measured(manifest, precisions) or _unmeasured(manifest))
         self.resolutions = frozenset(listing.point.resolution for listing in self.listings)
         self._by_point = {listing.point: listing for listing in self.listings}
+        self.find = lru_cache(maxsize=256)(self._find)
+        """The listings that a pin on a resolution, a mode or both leaves."""
         self.best = max(self.listings, key=lambda listing: listing.rank)
 
     def worth_measuring(self) -> tuple[Listing, ...]:
@@ -52,8 +55,8 @@ class Catalogue:
                 kept.append(listing)
         return tuple(kept)
 
-    def find(self, resolution: int | None, mode: Mode | None) -> tuple[Listing, ...]:
-        """The listings a pin leaves; a resolution that was never evaluated gets an estimate."""
+    def _find(self, resolution: int | None, mode: Mode | None) -> tuple[Listing, ...]:
+        """A resolution that was never evaluated gets an estimate."""
         found = tuple(
             listing
             for listing in self.listings

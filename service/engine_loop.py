@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,15 +215,8 @@ class EngineLoop:
         done: asyncio.Future[_Executed],
     ) -> None:
         self._busy = False
-        self._idle_since_ms = self._clock()
+        now = self._idle_since_ms = self._clock()
         error = done.exception()
-        if error is None:
-            executed = done.result()
-            point, size = batch[0].point, len(batch)
-            shape = (point.resolution, point.precision)
-            if _best_cargo(batch).learn:
-                self._model.observe_forward(shape, size, executed.forward_ms, self._idle_since_ms)
-            self._on_batch(point, size, executed.forward_ms)
         for row, entry in enumerate(batch):
             future: asyncio.Future[Ran] = entry.cargo.future
             # Its work is done even if its answer is still to be written.
@@ -232,6 +226,7 @@ class EngineLoop:
             if error is not None:
                 future.set_exception(error)
             else:
+                executed = done.result()
                 future.set_result(
                     Ran(
                         executed.scores[row],
@@ -239,7 +234,18 @@ class EngineLoop:
                         executed.begun_ms - entry.joined_ms,
                         0.0 if isinstance(entry.cargo.source, np.ndarray) else executed.decode_ms,
                         executed.forward_ms,
-                        size,
+                        len(batch),
                     )
                 )
+        if error is None:
+            # After the answers, which wait for nothing any more.
+            learn = partial(self._learn, batch, done.result().forward_ms, now)
+            asyncio.get_running_loop().call_soon(learn)
         self._step()
+
+    def _learn(self, batch: list[Entry], forward_ms: float, now_ms: float) -> None:
+        point, size = batch[0].point, len(batch)
+        if _best_cargo(batch).learn:
+            shape = (point.resolution, point.precision)
+            self._model.observe_forward(shape, size, forward_ms, now_ms)
+        self._on_batch(point, size, forward_ms)

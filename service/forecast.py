@@ -8,7 +8,7 @@ from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader, Preprocessing
 from service.budget import Budget
 from service.catalogue import Listing
-from service.latency_model import LatencyModel, decode_work
+from service.latency_model import LatencyModel, decode_scale, decode_work
 from service.load import Load
 from service.policy import Option
 from service.weight_cache import WeightCache
@@ -62,18 +62,16 @@ class Forecast:
         engine_ahead = load.engine_ahead_ms(deadline, now_ms) if busy else 0.0
         slack = load.slack_ms(deadline, now_ms) if busy else float("inf")
         loaded = model.remembers_load(now_ms)
+        decoding = _Decoding(model, header, size, q, now_ms)
         found = []
         steps = max(1, len(listings) - 1)
         for place, listing in enumerate(listings):
-            point = listing.point
-            decode, work = 0.0, None
-            if header is not None:
-                at_least = self._preprocessing.shorter_side(point.resolution)
-                work = decode_work(header, size, at_least)
-                decode = model.decode_ms(work, q, now_ms)
+            point, shape = listing.point, listing.shape
+            at_least = self._preprocessing.shorter_side(point.resolution)
+            decode = decoding.ms(at_least)
             mates = load.waiting_at(point) % self._max_batch if busy else 0
-            forward = model.forward_ms(listing.shape, mates + 1, q, now_ms)
-            cold = 0.0 if point in self._cache else model.cold_ms(listing.shape, now_ms)
+            forward = model.forward_ms(shape, mates + 1, q, now_ms)
+            cold = 0.0 if point in self._cache else model.cold_ms(shape, now_ms)
             queue = 0.0
             if busy:
                 ahead = engine_ahead
@@ -82,15 +80,14 @@ class Forecast:
                     ahead = load.engine_ahead_ms(float("inf"), now_ms)
                 if mates:
                     # They run in its batch, not before it.
-                    ahead -= model.forward_ms(listing.shape, mates, _TYPICAL, now_ms)
+                    ahead -= model.forward_ms(shape, mates, _TYPICAL, now_ms)
                 # It waits for a decoder and decodes while the engine works off what is ahead.
                 queue = self._queue_safety * (max(decode_ahead + decode, ahead) - decode)
             contention = 0.0
             if loaded:
-                calm = model.forward_ms(listing.shape, mates + 1, q, now_ms, calm=True)
+                calm = model.forward_ms(shape, mates + 1, q, now_ms, calm=True)
                 calm += model.overhead_ms(q, now_ms, calm=True)
-                if work is not None:
-                    calm += model.decode_ms(work, q, now_ms, calm=True)
+                calm += decoding.ms(at_least, calm=True)
                 contention = max(0.0, decode + forward + overhead - calm)
             found.append(
                 Option(
@@ -129,3 +126,29 @@ class Forecast:
         with_it = self._model.forward_ms(shape, joined + 1, _TYPICAL, now_ms)
         without = self._model.forward_ms(shape, joined, _TYPICAL, now_ms) if joined else 0.0
         return max(with_it - without, 0.0)
+
+
+class _Decoding:
+    """What decoding one image costs, asked once per scale that it can be decoded at."""
+
+    def __init__(
+        self, model: LatencyModel, header: ImageHeader | None, size: int, q: float, now_ms: float
+    ) -> None:
+        self._model = model
+        self._header = header
+        self._size = size
+        self._q = q
+        self._now_ms = now_ms
+        self._known: dict[tuple[int, bool], float] = {}
+
+    def ms(self, at_least: int, *, calm: bool = False) -> float:
+        """For `at_least` pixels on the shorter side; `calm`: as if there were no load."""
+        if self._header is None:
+            return 0.0
+        key = decode_scale(self._header, at_least), calm
+        found = self._known.get(key)
+        if found is None:
+            work = decode_work(self._header, self._size, at_least)
+            found = self._model.decode_ms(work, self._q, self._now_ms, calm=calm)
+            self._known[key] = found
+        return found

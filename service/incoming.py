@@ -11,6 +11,8 @@ from starlette.types import Receive, Scope
 from service.errors import BodyTooLargeError, ClientGoneError, SlowClientError
 from service.shell import header
 
+_WATCH_AFTER_S = 0.02
+
 
 class Incoming:
     """The receiving side of one HTTP request."""
@@ -23,6 +25,7 @@ class Incoming:
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
         self._task = asyncio.current_task()
+        self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def read(self) -> bytes:
@@ -62,7 +65,13 @@ class Incoming:
             raise BodyTooLargeError(f"The body may have at most {self._max_bytes} bytes.")
 
     def watch(self) -> None:
-        """From now on the client's leaving cancels the task that serves it."""
+        """From now on the client's leaving cancels the task that serves it.
+
+        Not at once: most requests are answered before a watcher would be worth its cost.
+        """
+        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin_to_watch)
+
+    def _begin_to_watch(self) -> None:
         self._watcher = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
@@ -74,6 +83,9 @@ class Incoming:
 
     def close(self) -> None:
         """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._watcher is not None:
             self._watcher.cancel()
             self._watcher = None

@@ -16,10 +16,12 @@ import simplejpeg
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from threadpoolctl import ThreadpoolController
 from torch.nn import functional
 
 from san_core.preprocessing import Preprocessing
 
+_openmp = ThreadpoolController().select(user_api="openmp")
 _ORIENTATION = 0x0112
 _REDUCTION = 2
 """Sizes between a half and the whole have no fast kernels: not worth it."""
@@ -40,12 +42,14 @@ def resize(
     """Crop and resize pixels [h, w, 3] to [T, T, 3]."""
     height, width, _ = pixels.shape
     square = torch.from_numpy(pixels[_crop(preprocessing, width, height)])
-    resized = functional.interpolate(
-        square.contiguous().permute(2, 0, 1).unsqueeze(0),  # a view: NHWC is channels_last
-        (resolution, resolution),
-        mode=preprocessing.interpolation,
-        antialias=True,
-    )
+    # Helpers would resize no faster, and then spin for milliseconds on cores the engine needs.
+    with _openmp.limit(limits=1):
+        resized = functional.interpolate(
+            square.contiguous().permute(2, 0, 1).unsqueeze(0),  # a view: NHWC is channels_last
+            (resolution, resolution),
+            mode=preprocessing.interpolation,
+            antialias=True,
+        )
     result: NDArray[np.uint8] = resized.squeeze(0).permute(1, 2, 0).numpy()
     return result
 

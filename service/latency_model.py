@@ -66,13 +66,17 @@ class DecodeWork:
         return (self.format, min(8, max(-4, round(math.log2(max(self.source_megapixels, 1e-3))))))
 
 
+def decode_scale(header: ImageHeader, at_least: int) -> int:
+    """By how much an image is made smaller while it is decoded: 1, 2, 4 or 8, which libjpeg can."""
+    if header.format != "JPEG":
+        return 1
+    ratio = min(header.width, header.height) // at_least
+    return 8 if ratio >= 8 else 4 if ratio >= 4 else 2 if ratio >= 2 else 1
+
+
 def decode_work(header: ImageHeader, size: int, at_least: int) -> DecodeWork:
     """Describe the work for `size` bytes that must keep `at_least` pixels on the shorter side."""
-    factor = 1
-    if header.format == "JPEG":
-        # libjpeg scales by 1/2, 1/4 and 1/8 while it decodes.
-        while factor < 8 and min(header.width, header.height) // (factor * 2) >= at_least:
-            factor *= 2
+    factor = decode_scale(header, at_least)
     source = header.width * header.height / 1e6
     return DecodeWork(header.format, size / 1e6, source, source / factor**2)
 
@@ -280,7 +284,7 @@ class LatencyModel:
 
     def drift(self, now_ms: float) -> float:
         """Median of recent times over what was measured at start: 1 means nothing changed."""
-        recent = sorted(self._recent.fresh(now_ms))
+        recent = self._recent.fresh(now_ms)
         return recent[len(recent) // 2] if len(recent) >= _DRIFT_SAMPLES else 1.0
 
     def has_drifted(self, now_ms: float) -> bool:

@@ -60,9 +60,12 @@ class Load:
 
         Times taken then hold for this load and not beyond it.
         """
+        self._look(now_ms)
+        return now_ms - self._loaded_ms <= _LINGERS_MS
+
+    def _look(self, now_ms: float) -> None:
         if len(self._promises) > self._stations:
             self._loaded_ms = now_ms
-        return now_ms - self._loaded_ms <= _LINGERS_MS
 
     @property
     def _stations(self) -> int:
@@ -97,6 +100,7 @@ class Load:
 
     def started(self, promises: list[Promise], now_ms: float) -> None:
         """These are the batch the engine runs now."""
+        self._look(now_ms)
         self._running_since_ms = now_ms
         for promise in promises:
             if not promise.running:

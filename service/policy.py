@@ -14,7 +14,7 @@ from san_core.frontier import OperatingPoint
 from service.terms import OnMiss
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Option:
     """One operating point as one request sees it now: its accuracy and where the time would go."""
 

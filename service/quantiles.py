@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 _LOAD_MS, _GAP_MS = 10_000.0, 750.0
@@ -20,32 +21,36 @@ class Window:
     def __init__(
         self, size: int = 256, horizon_ms: float = 60_000.0, gap_ms: float = float("inf")
     ) -> None:
-        self._samples: deque[tuple[float, float]] = deque(maxlen=size)
+        self._samples: deque[tuple[float, float]] = deque()
+        self._ordered: list[float] = []
+        self._size = size
         self._horizon_ms = horizon_ms
         self._gap_ms = gap_ms
-        self.added = 0
-        """How many samples were ever added; tells a reader whether anything is new."""
-
-    def __len__(self) -> int:
-        return len(self._samples)
 
     def add(self, now_ms: float, value: float) -> None:
         """Take a sample in; the oldest makes room."""
         self._end(now_ms)
+        if len(self._samples) == self._size:
+            self._forget()
         self._samples.append((now_ms, value))
-        self.added += 1
+        insort(self._ordered, value)
 
     def fresh(self, now_ms: float) -> list[float]:
-        """The samples that have not grown old, in order of arrival."""
+        """The samples that have not grown old, smallest first: the window's own, to be read."""
         self._end(now_ms)
         oldest = now_ms - self._horizon_ms
         while self._samples and self._samples[0][0] < oldest:
-            self._samples.popleft()
-        return [value for _, value in self._samples]
+            self._forget()
+        return self._ordered
+
+    def _forget(self) -> None:
+        _, value = self._samples.popleft()
+        del self._ordered[bisect_left(self._ordered, value)]
 
     def _end(self, now_ms: float) -> None:
         if self._samples and now_ms - self._samples[-1][0] > self._gap_ms:
             self._samples.clear()
+            self._ordered.clear()
 
 
 class Memory:
@@ -58,26 +63,24 @@ class Memory:
     def __init__(self, size: int = 256, horizon_ms: float = 60_000.0) -> None:
         self.calm = Window(size, horizon_ms)
         self.loaded = Window(size, _LOAD_MS, _GAP_MS)
-
-    @property
-    def added(self) -> int:
-        """How many samples were ever added."""
-        return self.calm.added + self.loaded.added
+        self.added = 0
+        """How many samples were ever added; tells a reader whether anything is new."""
 
     def add(self, now_ms: float, value: float, *, loaded: bool = False) -> None:
         """Take a sample in."""
+        self.added += 1
         (self.loaded if loaded else self.calm).add(now_ms, value)
 
     def fresh(self, now_ms: float) -> list[float]:
-        """All that have not grown old."""
-        return self.loaded.fresh(now_ms) + self.calm.fresh(now_ms)
+        """All that have not grown old, smallest first."""
+        return sorted(self.loaded.fresh(now_ms) + self.calm.fresh(now_ms))
 
 
 class Blend:
     """Quantiles over what is known of one thing; while that is thin, of its kind, then the prior.
 
-    `kind` remembers the samples of `own` too, among those of its likes. Sorting is the cost, so the
-    order is kept until enough is new or `refresh_ms` went by.
+    `kind` remembers the samples of `own` too, among those of its likes. They are put together anew
+    when enough is new or `refresh_ms` went by.
     """
 
     def __init__(
@@ -91,8 +94,8 @@ class Blend:
         refresh_samples: int = 8,
     ) -> None:
         self.own = own
-        self._kind = kind or Memory()
-        self._prior = list(prior)
+        self._kind = kind or own
+        self._prior = sorted(prior)
         self._enough = enough
         self._refresh_ms = refresh_ms
         self._refresh_samples = refresh_samples
@@ -106,34 +109,30 @@ class Blend:
 
         `calm`: as if there were no load.
         """
-        new = self.own.added - self._sorted_added
-        if new >= self._refresh_samples or now_ms - self._sorted_at >= self._refresh_ms:
-            self._sort(now_ms)
         ordered = self._calm if calm else self._ordered
+        if (
+            not ordered
+            or now_ms - self._sorted_at >= self._refresh_ms
+            or self.own.added - self._sorted_added >= self._refresh_samples
+        ):
+            self._sort(now_ms)
+            ordered = self._calm if calm else self._ordered
         return quantile(ordered, q) if ordered else None
 
     def _sort(self, now_ms: float) -> None:
         own, kind = self.own, self._kind
-        loaded = self._more([], own.loaded, kind.loaded, now_ms)
-        self._calm = self._ready(self._more([], own.calm, kind.calm, now_ms))
-        self._ordered = self._calm
-        if loaded:
-            self._ordered = self._ready(self._more(loaded, own.calm, kind.calm, now_ms))
+        self._calm = self._more(self._known(own.calm, kind.calm, now_ms), self._prior)
+        loaded = self._known(own.loaded, kind.loaded, now_ms)
+        self._ordered = self._more(loaded, self._calm) if loaded else self._calm
         self._sorted_at = now_ms
         self._sorted_added = own.added
 
-    def _more(self, samples: list[float], own: Window, kind: Window, now_ms: float) -> list[float]:
-        """Add what is own, then what is of its kind, while there is not enough."""
-        if len(samples) < self._enough:
-            samples = samples + own.fresh(now_ms)
-        if len(samples) < self._enough:
-            samples = [*samples, *_others(own.fresh(now_ms), kind.fresh(now_ms))]
-        return samples
+    def _known(self, own: Window, kind: Window, now_ms: float) -> list[float]:
+        mine = own.fresh(now_ms)
+        if len(mine) >= self._enough:
+            return mine
+        return max(mine, kind.fresh(now_ms), key=len)
 
-    def _ready(self, samples: list[float]) -> list[float]:
-        return sorted(samples if len(samples) >= self._enough else samples + self._prior)
-
-
-def _others(own: list[float], kind: list[float]) -> Iterable[float]:
-    """What the kind knows beyond the own samples: a slow run must not count twice."""
-    return (Counter(kind) - Counter(own)).elements()
+    def _more(self, samples: list[float], others: list[float]) -> list[float]:
+        # Sorting what consists of sorted parts only merges them.
+        return samples if len(samples) >= self._enough else sorted(samples + others)

@@ -151,7 +151,7 @@ async def measure_forward(
         took = clock() - before
         measurements.build_ms[shape[1]] = max(took, measurements.build_ms.get(shape[1], 0.0))
         logger.info("generated %d of %d: %d px %s in %.0f ms", done, len(shapes), *shape, took)
-        full = sum(n.weight_bytes for n in group.values()) + network.weight_bytes > capacity_bytes
+        full = sum(n.memory_bytes for n in group.values()) + network.memory_bytes > capacity_bytes
         if full and done < len(shapes):
             await measuring.measure(group)
             group = {}

@@ -139,7 +139,7 @@ class CachedNetworkSchema(BaseModel):
     resolution: int
     mode: str
     precision: str
-    weight_bytes: int
+    memory_bytes: int = Field(description="what it occupies, working memory included")
     hits: int = Field(description="requests that found it ready")
     age_s: float = Field(description="seconds since it was generated")
     generation_ms: float | None = Field(

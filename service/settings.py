@@ -88,7 +88,7 @@ class Settings(BaseSettings):
 
     # weight cache
     cache_megabytes: int = Field(
-        1024, ge=1, le=1_000_000, description="megabytes of generated weights kept ready"
+        1536, ge=1, le=1_000_000, description="megabytes that main networks kept ready may occupy"
     )
     max_networks: int = Field(
         48,

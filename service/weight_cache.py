@@ -44,7 +44,7 @@ class CachedNetwork:
     """What is known of one ready network."""
 
     point: OperatingPoint
-    weight_bytes: int
+    memory_bytes: int
     made_ms: float
     """When it became ready, on the cache's clock."""
     build_ms: float | None
@@ -56,7 +56,7 @@ class _Store(LRUCache[OperatingPoint, RunnableNetwork]):
     """An LRU by bytes that counts what it evicts."""
 
     def __init__(self, capacity: int, facts: CacheFacts) -> None:
-        super().__init__(capacity, getsizeof=lambda network: network.weight_bytes)
+        super().__init__(capacity, getsizeof=lambda network: network.memory_bytes)
         self._facts = facts
 
     def popitem(self) -> tuple[OperatingPoint, RunnableNetwork]:
@@ -195,18 +195,18 @@ class WeightCache:
         return network, self._clock() - begun
 
     def _keep(self, network: RunnableNetwork, build_ms: float | None = None) -> None:
-        if network.weight_bytes > self._store.maxsize:
+        if network.memory_bytes > self._store.maxsize:
             logger.warning(
                 "weights of %s (%d bytes) exceed the cache (%d bytes): they are built for each use",
                 network.point,
-                network.weight_bytes,
+                network.memory_bytes,
                 self.capacity_bytes,
             )
             return
         self._store[network.point] = network
         while len(self._store) > self._max_networks:
             self._store.popitem()
-        made = CachedNetwork(network.point, network.weight_bytes, self._clock(), build_ms)
+        made = CachedNetwork(network.point, network.memory_bytes, self._clock(), build_ms)
         self._entries = {
             point: made if point == network.point else self._entries[point] for point in self._store
         }

@@ -41,8 +41,8 @@ class RunnableNetwork(Protocol):
         """The (resolution, mode, precision) this network was generated for."""
 
     @property
-    def weight_bytes(self) -> int:
-        """Memory the weights occupy; what the weight cache counts."""
+    def memory_bytes(self) -> int:
+        """Memory it occupies, working memory included; what the weight cache counts."""
 
     def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
         """Normalised C-contiguous [n, T, T, 3] (1 <= n <= max_batch) to logits [n, classes].

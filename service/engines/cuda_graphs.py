@@ -130,7 +130,7 @@ class GraphedNetwork:
             (most, logits.shape[1]), dtype=torch.float32, device=device.device
         )  # [n, classes]
         held = [*module.parameters(), *module.buffers(), self._input, self._output]
-        self.weight_bytes = sum(tensor.nbytes for tensor in held)
+        self.memory_bytes = sum(tensor.nbytes for tensor in held)
         """Weights and the fixed input and output; the graphs' scratch memory is shared by all."""
         staging.reserve(self._input.numel(), self._output.numel())
         self._graphs = self._captured()

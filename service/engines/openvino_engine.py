@@ -7,6 +7,7 @@ tensors as constants, fixed to its resolution and compiled.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import platform
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ _LIBRARIES = ("openvino", "torch", "torchvision", "timm")
 """Whatever has a say in a template's graph."""
 
 
+_PACKINGS = 3
+_MAPS = {"float": 2.1, "int8": 1.2}
+"""What a process was seen to grow by: so many times a network's weights, which are kept as they
+came and packed for one image and for many, and per image so many times its largest feature map."""
+
 _SETTLED = 16
 """The largest batch that is tried out before a network counts as ready."""
 
@@ -50,7 +56,7 @@ class OpenVinoNetwork:
     """A compiled main network."""
 
     point: OperatingPoint
-    weight_bytes: int
+    memory_bytes: int
     single: Any
     """Request of the network compiled for one image: knowing the batch is worth a fifth."""
     many: Any
@@ -130,19 +136,19 @@ class OpenVinoEngine:
         """Generate the weights of a point, fold them, put them into the template and compile it."""
         network = self._bundle.network
         tensors = self._folded.generate(network, point.resolution, point.mode)
-        size = sum(t.nbytes for t in tensors.values() if t.is_floating_point())
+        weights = sum(t.nbytes for t in tensors.values() if t.is_floating_point())
         graph = self._template.fill(tensors)
         if point.precision == "int8":
             self._check_int8(point)
             ranges = ranges_for(network, self._bundle.extras, point.resolution, point.mode)
-            saved = quantise(graph, tensors, ranges)
-            size -= saved
+            weights -= quantise(graph, tensors, ranges)
         single = self._compile(graph, 1, point.resolution)
+        memory = round(_PACKINGS * weights + _MAPS[point.precision] * _largest_map(graph))
         many = None
         if self._max_batch > 1:
+            memory += round(self._max_batch * _MAPS[point.precision] * _largest_map(graph))
             many = self._compile(graph, (1, self._max_batch), point.resolution)
-            size *= 2  # each has its own copy, packed for its kernels
-        return self._settled(OpenVinoNetwork(point, size, single, many))
+        return self._settled(OpenVinoNetwork(point, memory, single, many))
 
     def _settled(self, network: OpenVinoNetwork) -> OpenVinoNetwork:
         """Run each batch size once: the first time it costs several runs, and memory."""
@@ -178,6 +184,14 @@ class OpenVinoEngine:
         }
         compiled = self._core.compile_model(graph, "CPU", properties)
         return compiled.create_infer_request()
+
+
+def _largest_map(graph: Any) -> int:
+    """Bytes of the largest feature map of one image; the graph must be shaped for one."""
+    shapes: list[list[int]] = [
+        list(op.get_output_shape(0)) for op in graph.get_ops() if op.get_output_size()
+    ]
+    return max(4 * math.prod(shape) for shape in shapes if len(shape) == 4 and shape[0] == 1)
 
 
 def _probe(cache_dir: Path) -> CpuDecision:

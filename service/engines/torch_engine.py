@@ -29,7 +29,7 @@ class TorchNetwork:
     """A folded main network on a CPU."""
 
     point: OperatingPoint
-    weight_bytes: int
+    memory_bytes: int
     module: nn.Module
     weights: dict[str, Tensor]
 

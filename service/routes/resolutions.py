@@ -85,7 +85,7 @@ def describe_cache(cache: WeightCache, now_ms: float) -> CacheSchema:
                 resolution=entry.point.resolution,
                 mode=entry.point.mode,
                 precision=entry.point.precision,
-                weight_bytes=entry.weight_bytes,
+                memory_bytes=entry.memory_bytes,
                 hits=entry.hits,
                 age_s=round((now_ms - entry.made_ms) / 1000, 1),
                 generation_ms=None if entry.build_ms is None else round(entry.build_ms, 3),

@@ -50,7 +50,7 @@ class SlowClock:
 class ScriptedNetwork:
     """Says the first class below 64 px and the second from there on."""
 
-    weight_bytes = 4_000_000
+    memory_bytes = 4_000_000
 
     def __init__(self, point: OperatingPoint, clock: SlowClock) -> None:
         self.point = point

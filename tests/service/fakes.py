@@ -57,7 +57,7 @@ class InlineWorkers:
 @dataclass
 class FakeNetwork:
     point: OperatingPoint
-    weight_bytes: int = 100
+    memory_bytes: int = 100
     classes: int = 4
     batches: list[int] = field(default_factory=list)
     error: Exception | None = None

@@ -51,7 +51,7 @@ def test_networks_that_do_not_fit_together_are_measured_in_turn():
     clock, measurements = FakeClock(), Measurements()
 
     async def build(point):
-        return FakeNetwork(point, weight_bytes=100, clock=clock, takes_ms=1.0)
+        return FakeNetwork(point, memory_bytes=100, clock=clock, takes_ms=1.0)
 
     kept = asyncio.run(
         measure_forward(

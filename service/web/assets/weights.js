@@ -50,7 +50,7 @@ export function weightsPanel(context, refresh, onAnswer) {
       "tr",
       { "data-resolution": network.resolution, "data-state": "cached" },
       name(network),
-      h("td", null, megabytes(network.weight_bytes)),
+      h("td", null, megabytes(network.memory_bytes)),
       h("td", null, ago(network.age_s)),
       h("td", null, network.generation_ms === null ? "at start" : ms(network.generation_ms)),
       h("td", null, count(network.hits)),

@@ -135,11 +135,11 @@ def test_two_networks_of_one_engine_do_not_mix():
 
 def test_what_the_cache_counts_is_weights_input_and_output():
     plain = TorchEngine(make_bundle("resnet18"), threads=1, max_batch=MOST, device="cpu")
-    weights = plain.build(POINT).weight_bytes
+    weights = plain.build(POINT).memory_bytes
     network = make_engine(NotedDevice()).build(POINT)
-    assert network.weight_bytes == weights + 4 * MOST * (64 * 64 * 3 + 7)
+    assert network.memory_bytes == weights + 4 * MOST * (64 * 64 * 3 + 7)
     half = make_engine(NotedDevice(torch.float16)).build(POINT)
-    assert half.weight_bytes == weights // 2 + MOST * (2 * 64 * 64 * 3 + 4 * 7)
+    assert half.memory_bytes == weights // 2 + MOST * (2 * 64 * 64 * 3 + 4 * 7)
 
 
 @pytest.mark.parametrize("most", [0, 2])

@@ -101,7 +101,7 @@ class WeightCache:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the cached weights occupy."""
+        """Bytes that the cached networks occupy."""
         return int(self._store.currsize)
 
     @property

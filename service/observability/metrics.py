@@ -181,7 +181,7 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
         ("failures", "Networks that could not be built.", facts.failures),
     ):
         yield _counter(f"san_weight_cache_{name}", help_text, [], [([], float(value))])
-    yield _gauge("san_weight_cache_bytes", "Bytes of cached weights.", cache.bytes)
+    yield _gauge("san_weight_cache_bytes", "Bytes that cached main networks occupy.", cache.bytes)
     yield _gauge(
         "san_weight_cache_capacity_bytes", "Bytes the cache may hold.", cache.capacity_bytes
     )

@@ -32,7 +32,7 @@ export function weightsPanel(context, refresh, onAnswer) {
     const cold = perResolution(catalogue.operating_points).filter(
       (point) => !cached.some((network) => network.resolution === point.resolution),
     );
-    const head = ["Main network", "Bytes", "Generated", "Took", "Hits", "Action"];
+    const head = ["Main network", "Memory", "Generated", "Took", "Hits", "Action"];
     byId("weights-table").replaceChildren(
       h("thead", null, h("tr", null, head.map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", null, cached.map(cachedRow), cold.map(coldRow)),

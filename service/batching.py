@@ -111,19 +111,24 @@ class BatchQueue:
     def _grown(
         self, point: OperatingPoint, waiting: list[Entry], now_ms: float, run_time: RunTime
     ) -> list[Entry]:
-        """Take in as many as keep the tightest deadline, here and at the other points."""
+        """Take in as many as get the most done, and keep the tightest deadline here and elsewhere.
+
+        Two together may take longer than one after the other.
+        """
         limit = self._tightest(waiting[:1], now_ms, run_time(point, 1))
         for other, entries in self._entries.items():
             if other != point:
                 head = entries[0].deadline_ms - run_time(other, 1)
                 if head >= now_ms + run_time(point, 1):  # else it is late whatever happens here
                     limit = min(limit, head)
-        size = 1
-        while size < min(self._max_batch, len(waiting)):
-            if now_ms + run_time(point, size + 1) > limit:
+        best, quickest = 1, run_time(point, 1)
+        for size in range(2, min(self._max_batch, len(waiting)) + 1):
+            together = run_time(point, size)
+            if now_ms + together > limit:
                 break
-            size += 1
-        return waiting[:size]
+            if together / size <= quickest:
+                best, quickest = size, together / size
+        return waiting[:best]
 
     @staticmethod
     def _tightest(batch: Iterable[Entry], now_ms: float, alone_ms: float) -> float:

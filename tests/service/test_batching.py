@@ -64,6 +64,15 @@ def test_who_would_be_late_and_does_not_want_that_is_refused_unrun():
     assert plan.run == [fine]
 
 
+def test_two_that_take_longer_together_run_one_after_the_other():
+    def pairs_are_slow(_, size):
+        return {1: 5.0, 2: 10.5}.get(size, 4.0 * size)
+
+    pair, four = [entry(100), entry(100)], [entry(100) for _ in range(4)]
+    assert queue(*pair).plan(0, 0, pairs_are_slow).run == pair[:1]
+    assert queue(*four).plan(0, 0, pairs_are_slow).run == four
+
+
 def test_whether_a_late_answer_is_wanted_is_asked_when_it_comes_to_that():
     crowded = False
     changing = Entry(A, 1, 0.0, answer_late=lambda: not crowded)

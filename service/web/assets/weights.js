@@ -63,7 +63,7 @@ export function weightsPanel(context, refresh, onAnswer) {
       "tr",
       { class: "cold-row", "data-resolution": point.resolution, "data-state": "cold" },
       name(point),
-      h("td", null, megabytes(point.weight_bytes)),
+      h("td", null, "–"),
       h("td", null, "not cached"),
       h("td", null, point.cold_ms > 0 ? `≈ ${ms(point.cold_ms)}` : "–"),
       h("td", null, "–"),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from san_core.frontier import OperatingPoint
+from san_core.frontier import OperatingPoint, frontier
 from san_core.preprocessing import ImageHeader, Preprocessing
 from service.catalogue import Listing
 from service.clock import Clock
@@ -140,25 +140,43 @@ async def measure_forward(
     max_batch: int,
     capacity_bytes: int,
 ) -> list[RunnableNetwork]:
-    """Build and measure each listing's shape; return the networks that are still in memory."""
-    shapes = {listing.shape: listing.point for listing in listings}
+    """Build and measure each listing's shape; return the networks of the frontier.
+
+    As many are measured together as fit into `capacity_bytes`; who is beaten then makes room.
+    """
+    shapes = {listing.shape: listing for listing in listings}
     measuring = ForwardMeasurement(execute, clock, max_batch)
     group: dict[Shape, RunnableNetwork] = {}
+    kept: dict[Shape, RunnableNetwork] = {}
     begun = clock()
-    for done, (shape, point) in enumerate(shapes.items(), 1):
+    for done, shape in enumerate(shapes, 1):
         before = clock()
-        network = group[shape] = await build(point)
+        network = group[shape] = await build(shapes[shape].point)
         took = clock() - before
         measurements.build_ms[shape[1]] = max(took, measurements.build_ms.get(shape[1], 0.0))
         logger.info("generated %d of %d: %d px %s in %.0f ms", done, len(shapes), *shape, took)
-        full = sum(n.memory_bytes for n in group.values()) + network.memory_bytes > capacity_bytes
-        if full and done < len(shapes):
+        taken = sum(n.memory_bytes for n in (*group.values(), *kept.values()))
+        if taken + network.memory_bytes > capacity_bytes or done == len(shapes):
             await measuring.measure(group)
+            measuring.into(measurements)
+            unbeaten = frontier(
+                [shapes[shape] for shape in (*kept, *group)],
+                lambda listing: (measurements.curves[listing.shape].at(1), listing.rank),
+            )
+            kept = _fitting({x.shape: (kept | group)[x.shape] for x in unbeaten}, capacity_bytes)
             group = {}
-    await measuring.measure(group)
-    measuring.into(measurements)
     logger.info("measured %d points in %.1f s", len(shapes), (clock() - begun) / 1000)
-    return list(group.values())
+    return list(kept.values())
+
+
+def _fitting(networks: Mapping[Shape, RunnableNetwork], room: int) -> dict[Shape, RunnableNetwork]:
+    """Of networks in order of preference those that fit."""
+    found = {}
+    for shape, network in networks.items():
+        if network.memory_bytes <= room:
+            found[shape] = network
+            room -= network.memory_bytes
+    return found
 
 
 async def measure_standin(

@@ -68,6 +68,27 @@ def test_networks_that_do_not_fit_together_are_measured_in_turn():
     assert len(kept) == 1
 
 
+def test_networks_that_are_beaten_make_room_for_the_next():
+    clock, measurements = FakeClock(), Measurements()
+    takes = {40: 1.0, 60: 1.0, 80: 2.0, 100: 3.0}
+
+    async def build(point):
+        return FakeNetwork(point, memory_bytes=100, clock=clock, takes_ms=takes[point.resolution])
+
+    kept = asyncio.run(
+        measure_forward(
+            listings(*takes),
+            build,
+            at_once,
+            clock,
+            measurements,
+            max_batch=1,
+            capacity_bytes=300,
+        )
+    )
+    assert [network.point.resolution for network in kept] == [60, 80, 100]
+
+
 @given(
     st.dictionaries(
         st.tuples(st.integers(32, 300), st.sampled_from(["float", "int8"])),

@@ -56,14 +56,20 @@ class Catalogue:
         return tuple(kept)
 
     def _find(self, resolution: int | None, mode: Mode | None) -> tuple[Listing, ...]:
-        """A resolution that was never evaluated gets an estimate."""
-        found = tuple(
-            listing
-            for listing in self.listings
-            if resolution in (None, listing.point.resolution) and mode in (None, listing.point.mode)
-        )
+        """A resolution that was never evaluated gets an estimate.
+
+        Of several modes the best one: they cost the same, and on a trained resolution they are one
+        network, which must not be built three times.
+        """
+        found: dict[tuple[int, str], Listing] = {}
+        for listing in self.listings:
+            point = listing.point
+            if resolution in (None, point.resolution) and mode in (None, point.mode):
+                known = found.setdefault(listing.shape, listing)
+                if listing.rank > known.rank:
+                    found[listing.shape] = listing
         if found:
-            return found
+            return tuple(found.values())
         if resolution is None:
             # No point of that mode was evaluated; on trained resolutions all modes are one network.
             return tuple(self.estimate(r, mode or Mode.PROXY) for r in self._trained)

@@ -50,7 +50,12 @@ def test_points_that_cannot_be_on_the_frontier_are_not_measured():
 
 def test_a_pin_leaves_what_was_evaluated_there():
     catalogue = Catalogue(MEASURED, ("float",))
-    assert {x.point.mode for x in catalogue.find(112, None)} == {Mode.PROXY, Mode.DATA_FREE}
+    assert [x.point.mode for x in catalogue.find(112, None)] == [Mode.DATA_FREE]  # the best
+    assert [x.point.mode for x in catalogue.find(96, None)] == [
+        Mode.PROXY
+    ]  # the simplest of equals
+    both = Catalogue(MEASURED, ("float", "int8")).find(128, None)
+    assert {x.point.precision for x in both} == {"float", "int8"}
     assert {x.point.resolution for x in catalogue.find(None, Mode.DATA_FREE)} == {96, 112}
     assert [x.accuracy for x in catalogue.find(112, Mode.PROXY)] == [0.6]
 

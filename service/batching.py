@@ -16,6 +16,11 @@ RunTime = Callable[[OperatingPoint, int], float]
 """(point, batch size) -> how long a run takes, in ms."""
 
 
+_MARGIN = 1.5
+"""By how much a batch may take longer than predicted: it keeps everybody waiting, and the first
+batches of a burst run slower than any before them."""
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """One decoded request that waits for the engine."""
@@ -124,7 +129,7 @@ class BatchQueue:
         best, quickest = 1, run_time(point, 1)
         for size in range(2, min(self._max_batch, len(waiting)) + 1):
             together = run_time(point, size)
-            if now_ms + together > limit:
+            if now_ms + _MARGIN * together > limit:
                 break
             if together / size <= quickest:
                 best, quickest = size, together / size

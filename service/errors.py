@@ -18,7 +18,7 @@ SanError                             san_core
     ├── ImpossibleBudgetError        422  no point is that fast, and the client said refuse
     ├── OverloadedError              429  Retry-After: the load leaves no room for this budget
     ├── ClientGoneError              499  nobody is left to answer; never sent
-    ├── ExpiredError                 503  Retry-After: admitted, but too late when its turn came
+    ├── ExpiredError                 429  Retry-After: admitted, but too late when its turn came
     ├── NotReadyError                503  Retry-After: still measuring this host
     ├── DrainingError                503  Retry-After: shutting down
     └── HttpError                    404, 405 …: what the framework found wrong
@@ -216,7 +216,7 @@ class OverloadedError(_RetryError):
 class ExpiredError(_RetryError):
     """Admitted, but its deadline passed while it was queued."""
 
-    status = 503
+    status = 429
     title = "The deadline passed in the queue"
 
 

@@ -42,6 +42,7 @@ class Load:
         self._per_point: dict[OperatingPoint, int] = {}
         self._running_since_ms = 0.0
         self._loaded_ms = float("-inf")
+        self._refused_ms = float("-inf")
 
     def __len__(self) -> int:
         return len(self._promises)
@@ -53,7 +54,11 @@ class Load:
 
     def turned_away(self, now_ms: float) -> None:
         """Somebody was refused because of the load: that is load too, even with nobody inside."""
-        self._loaded_ms = now_ms
+        self._loaded_ms = self._refused_ms = now_ms
+
+    def is_refusing(self, now_ms: float) -> bool:
+        """Whether somebody was refused because of the load a moment ago."""
+        return now_ms - self._refused_ms <= _LINGERS_MS
 
     def is_loaded(self, now_ms: float) -> bool:
         """Whether requests wait for one another, or did a moment ago.

@@ -307,12 +307,15 @@ class Pipeline:
     def _late_is_wanted(self, terms: Terms, decision: Decision) -> bool:
         """Whether to go on with a request whose deadline has passed in the queue.
 
-        Behind a backlog it ends there, whatever it asked for: working on what is late already makes
-        others late.
+        Behind a backlog, or while others are refused, it ends there whatever it asked for: working
+        on what is late already makes others late.
         """
         if terms.on_miss is OnMiss.REFUSE:
             return False
-        return decision.verdict is not Verdict.SERVE or len(self._load) <= self._limits.backlog
+        if decision.verdict is not Verdict.SERVE:
+            return True
+        load = self._load
+        return len(load) <= self._limits.backlog and not load.is_refusing(self._clock())
 
     async def _decoded(self, source: Source, deadline_ms: float, timing: Timing) -> Pixels:
         """The pixels, by a decoder thread if they are not there yet."""

@@ -144,8 +144,10 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     422: {
         "description": "A parameter cannot be used, or the budget is impossible and on_miss=refuse"
     },
-    429: {"description": "Overloaded; Retry-After says when to come back"},
-    503: {"description": "Not ready, draining, or expired in the queue"},
+    429: {
+        "description": "Overloaded, at the door or in the queue; Retry-After says when to come back"
+    },
+    503: {"description": "Not ready, or draining"},
 }
 for _problem in PROBLEMS.values():
     _problem["model"] = ProblemSchema

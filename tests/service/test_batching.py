@@ -38,14 +38,14 @@ def test_a_batch_never_mixes_points():
 
 
 def test_a_batch_does_not_grow_beyond_its_tightest_deadline():
-    tight, rest = entry(7), [entry(100) for _ in range(5)]
+    tight, rest = entry(10.5), [entry(100) for _ in range(5)]
     plan = queue(tight, *rest).plan(0, 0, linear)
     assert plan.run[0] is tight
     assert len(plan.run) == 3
 
 
 def test_a_batch_does_not_grow_at_the_cost_of_another_point():
-    urgent_elsewhere = entry(17, B)
+    urgent_elsewhere = entry(20.5, B)
     plan = queue(*(entry(16 + i / 10) for i in range(5)), urgent_elsewhere).plan(0, 0, linear)
     assert [e.point for e in plan.run] == [A, A, A]
 

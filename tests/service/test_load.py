@@ -89,9 +89,12 @@ def test_who_is_turned_away_is_load_too():
     load.knocked(10)
     assert load.is_loaded(10)
     empty = Load(1)
+    assert not empty.is_refusing(0)
     empty.turned_away(0)
     assert empty.is_loaded(50)
+    assert empty.is_refusing(50)
     assert not empty.is_loaded(150)
+    assert not empty.is_refusing(150)
 
 
 @given(

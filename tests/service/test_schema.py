@@ -35,7 +35,7 @@ def test_no_server_errors(running, operation, mode):
         if path == "/classify":
             case.body = picture()
         response = case.call(timeout=60)
-        # 503 is an answer (draining, expired); a failure is a 500.
+        # 503 is an answer (not ready, draining); a failure is a 500.
         assert response.status_code < 500 or response.status_code == 503, response.text
         if response.status_code >= 400:
             assert response.headers["content-type"][0] == "application/problem+json"

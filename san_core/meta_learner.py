@@ -63,13 +63,16 @@ class LinearMetaLearner(nn.Module):
     """Eq. 2: kernel(eps) = b + (eps - origin) * W.
 
     The paper has origin 0. A lifted CNN has the encoding of its native resolution, which makes b
-    the pretrained kernel itself.
+    the pretrained kernel itself; from `native_from` up it stays that kernel.
     """
 
-    def __init__(self, slots: Sequence[KernelSlot], origin: float = 0.0) -> None:
+    def __init__(
+        self, slots: Sequence[KernelSlot], origin: float = 0.0, native_from: int | None = None
+    ) -> None:
         super().__init__()
         self.slots = tuple(slots)
         self.origin = origin
+        self.native_from = native_from
         size = sum(slot.numel for slot in slots)
         self.weight = nn.Parameter(torch.empty(size))  # W
         self.bias = nn.Parameter(torch.empty(size))  # b
@@ -95,7 +98,9 @@ class LinearMetaLearner(nn.Module):
 
     def forward(self, resolution: int, out: Tensor | None = None) -> Tensor:
         """Return all kernels for `resolution` as one flat vector [N], in `out` if given."""
-        return torch.add(self.bias, self.weight, alpha=encode(resolution) - self.origin, out=out)
+        native = self.native_from is not None and resolution >= self.native_from
+        away = 0.0 if native else encode(resolution) - self.origin
+        return torch.add(self.bias, self.weight, alpha=away, out=out)
 
 
 class MlpMetaLearner(nn.Module):
@@ -168,11 +173,12 @@ def make_meta_learner(
     slots: Sequence[KernelSlot],
     resolutions: Sequence[int],
     origin: float = 0.0,
+    native_from: int | None = None,
 ) -> MetaLearner:
     """Make the meta learner of that kind, its parameters not yet drawn."""
     match kind:
         case MetaLearnerKind.LINEAR:
-            return LinearMetaLearner(slots, origin)
+            return LinearMetaLearner(slots, origin, native_from)
         case MetaLearnerKind.MLP_8:
             return MlpMetaLearner(slots, 8)
         case MetaLearnerKind.MLP_16:

@@ -40,6 +40,8 @@ class NetworkConfig:
     """Ablation: one batch norm for all resolutions."""
     origin: float = 0.0
     """Encoding at which the linear meta learner's b is the kernel; 0 in the paper."""
+    native_from: int | None = None
+    """From this resolution up a lifted network is the pretrained one; None: at its origin only."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "resolutions", check_trained(self.resolutions))
@@ -69,7 +71,11 @@ class ScaleAdaptiveNetwork(nn.Module):
         self.kernels = anatomy.kernels
         self.norms = anatomy.norms
         self.meta_learner = make_meta_learner(
-            config.meta_learner, anatomy.kernels, config.resolutions, config.origin
+            config.meta_learner,
+            anatomy.kernels,
+            config.resolutions,
+            config.origin,
+            config.native_from,
         )
         if initialisation:
             self.meta_learner.initialise(initialisation, config.resolutions)

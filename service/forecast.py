@@ -64,8 +64,7 @@ class Forecast:
         loaded = model.remembers_load(now_ms)
         decoding = _Decoding(model, header, size, q, now_ms)
         found = []
-        steps = max(1, len(listings) - 1)
-        for place, listing in enumerate(listings):
+        for place, listing in enumerate(listings, 1):
             point, shape = listing.point, listing.shape
             at_least = self._preprocessing.shorter_side(point.resolution)
             decode = decoding.ms(at_least)
@@ -99,7 +98,7 @@ class Forecast:
                     forward,
                     overhead,
                     contention,
-                    reserve_ms=queue * self._load_reserve * place / steps,
+                    reserve_ms=queue * self._load_reserve * place / len(listings),
                 )
             )
         return found

@@ -3,7 +3,8 @@
 A few thousand images teach W more about themselves than about the world. Going only part of the way
 from the lifted network to the trained one keeps most of the gain at the smallest resolution and
 costs less at the largest (Wortsman et al., "Robust fine-tuning of zero-shot models", 2022, do the
-same between a zero-shot and a fine-tuned network).
+same between a zero-shot and a fine-tuned network). Next to the native resolution the pretrained
+network may still be the better one; it then takes the trained one's place.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from training.native import native_resolution, pupils, set_native_from
 
 SHARES = (1.0, 0.875, 0.75, 0.625, 0.5)
 
@@ -43,3 +45,27 @@ def keep_best(
         scores[share] = score()
     blend(network, start, end, max(scores, key=lambda share: (scores[share], share)))
     return scores
+
+
+def keep_native(
+    network: ScaleAdaptiveNetwork, score: Callable[[], Mapping[int, float]]
+) -> dict[int, tuple[float, float]]:
+    """Going down from the native resolution, keep the pretrained network while it scores higher.
+
+    Returns the trained and the pretrained network's score for each resolution that was compared:
+    none if a larger resolution than the native one was taught.
+    """
+    compared: dict[int, tuple[float, float]] = {}
+    if native_resolution(network) < max(pupils(network)):
+        return compared
+    trained = score()
+    for resolution in pupils(network):
+        learnt = {n: t.clone() for n, t in network.batch_norm(resolution).state_dict().items()}
+        before = network.config.native_from
+        set_native_from(network, resolution)
+        compared[resolution] = trained[resolution], score()[resolution]
+        if compared[resolution][1] <= compared[resolution][0]:
+            set_native_from(network, before)
+            network.batch_norm(resolution).load_state_dict(learnt)
+            break
+    return compared

@@ -4,12 +4,12 @@ The teacher is the main network of the native resolution as it was lifted; it la
 the student sees smaller (or larger). Statistics of batch norm stay the pretrained ones, which makes
 every BN an affine map that folds into its convolution even while training. What is trained is W and
 the private scale and shift of the other resolutions, so the native operating point stays exactly
-what it was.
+what it was, and so do those that the bundle says are native too.
 """
 
 import itertools
 import logging
-import math
+import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from san_core.folding import FoldedArchitecture
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
-from training.blend import keep_best
+from training.blend import keep_best, keep_native
 from training.config import Recipe
 from training.data.folder import ImageFolder, index_labelled, index_unlabelled, validation_root
 from training.data.loader import Normaliser, TrainingLoader, centre_batches
@@ -34,7 +34,7 @@ from training.depthwise import use_fast_depthwise
 from training.distributed import Group
 from training.errors import DataError, RecipeError
 from training.export import stored_type
-from training.native import native_resolution
+from training.native import native_resolution, pupils
 from training.objective import Batch, Objective, Parts, Passes
 from training.run import Task, recipe_fields, trainable, validation_scores
 from training.temper import temper
@@ -60,14 +60,16 @@ def between(resolutions: Iterable[int]) -> tuple[int, ...]:
 def resolution_draw(network: ScaleAdaptiveNetwork, recipe: Recipe) -> ResolutionDraw:
     """Say which resolutions batches hold: native, those asked for always, others by chance."""
     native = native_resolution(network)
-    pupils = [r for r in network.resolutions if r != native]
-    if not pupils:
+    taught = pupils(network)
+    if not taught:
         raise RecipeError("There is nothing to distil: the bundle has its native resolution only.")
-    always = recipe.always or (min(pupils),)
-    unknown = [r for r in always if r not in pupils]
+    always = recipe.always or (min(taught),)
+    unknown = [r for r in always if r not in taught]
     if unknown:
-        raise RecipeError(f"--always {unknown[0]} is not one of the bundle's {pupils} to distil.")
-    others = {*pupils, *(between(network.resolutions) if recipe.between else ())} - {*always}
+        raise RecipeError(f"--always {unknown[0]} is not one of the bundle's {taught} to distil.")
+    kept = network.config.native_from
+    middles = between(network.resolutions) if recipe.between else ()
+    others = {*taught, *(r for r in middles if kept is None or r < kept)} - {*always}
     return ResolutionDraw((native, *always), tuple(sorted(others, reverse=True)), recipe.drawn)
 
 
@@ -120,8 +122,8 @@ class NativeTeacher:
         self.network.eval()
 
     def trained_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
-        """The private batch norms of all but the native resolution; W and b as asked."""
-        private = tuple(f"batch_norms.{r}." for r in self.network.resolutions if r != self.native)
+        """The private batch norms of all that are taught; W and b as asked."""
+        private = tuple(f"batch_norms.{r}." for r in pupils(self.network))
         for name, parameter in self.network.named_parameters():
             if name in self._kernels or name.startswith(private):
                 yield name, parameter
@@ -280,14 +282,19 @@ def prepare(
     def finish(net: ScaleAdaptiveNetwork, chosen: Recipe, group: Group) -> dict[str, Any]:
         start = {name: tensor.to(group.device) for name, tensor in before.items()}
 
-        def agreement() -> float:
+        def agreement() -> dict[int, float]:
             found = validation_scores(task, chosen, group)
             assert found is not None
-            return math.fsum(score.top1 for score in found.scores.values()) / len(found.scores)
+            return {probe.test: score.top1 for probe, score in found.scores.items()}
 
-        scores = keep_best(net, start, agreement)
+        scores = keep_best(net, start, lambda: statistics.fmean(agreement().values()))
         log.info("Agreement by share of training kept: %s", scores)
-        return {"agreement_by_share_kept": {str(share): v for share, v in scores.items()}}
+        compared = keep_native(net, agreement)
+        log.info("Agreement of the trained and of the pretrained network: %s", compared)
+        return {
+            "agreement_by_share_kept": {str(share): v for share, v in scores.items()},
+            "agreement_trained_and_native": {str(side): v for side, v in compared.items()},
+        }
 
     kept = ("licence", "lifted")
     task = Task(

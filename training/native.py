@@ -1,4 +1,8 @@
-"""Which resolution a lifted network is native to."""
+"""Which resolution a lifted network is native to, which are the pretrained network, which learn."""
+
+from dataclasses import replace
+
+import torch
 
 from san_core.meta_learner import LinearMetaLearner
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
@@ -17,3 +21,22 @@ def native_resolution(network: ScaleAdaptiveNetwork) -> int:
         "This bundle was not lifted from a pretrained network, so no resolution is native and can "
         "teach the others. Make one with 'san lift', or train with labels (--data)."
     )
+
+
+def pupils(network: ScaleAdaptiveNetwork) -> tuple[int, ...]:
+    """Return the trained resolutions that the native one teaches, largest first."""
+    native, kept = native_resolution(network), network.config.native_from
+    return tuple(r for r in network.resolutions if r != native and (kept is None or r < kept))
+
+
+@torch.no_grad()
+def set_native_from(network: ScaleAdaptiveNetwork, lowest: int | None) -> None:
+    """Let every resolution from `lowest` up be the pretrained network; None: the native alone."""
+    learner = network.meta_learner
+    native = network.batch_norm(native_resolution(network))
+    assert isinstance(learner, LinearMetaLearner)
+    network.config = replace(network.config, native_from=lowest)
+    learner.native_from = lowest
+    for resolution in network.resolutions:
+        if lowest is not None and resolution >= lowest:
+            network.batch_norm(resolution).load_state_dict(native.state_dict())

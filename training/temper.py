@@ -17,7 +17,7 @@ from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.data.folder import ImageFolder
 from training.data.loader import Normaliser, centre_batches
 from training.distributed import Group
-from training.native import native_resolution
+from training.native import native_resolution, pupils
 
 
 def _divergence(logits: Tensor, target: Tensor) -> float:
@@ -56,7 +56,6 @@ def temper(
     the head's bias.
     """
     native = native_resolution(network)
-    pupils = [r for r in network.resolutions if r != native]
     channels = network.norms[-1].channels
     group = Group(0, 1, torch.device("cpu"))
     normalise = Normaliser(preprocessing, group.device)
@@ -67,7 +66,7 @@ def temper(
     network.eval()
     target = F.log_softmax(network(images[native], native), dim=1)
     factors = {}
-    for resolution in pupils:
+    for resolution in pupils(network):
         norm = network.batch_norm(resolution)
         parts = [norm.weight[-channels:], norm.bias[-channels:]]
         start = [part.clone() for part in parts]

@@ -16,7 +16,7 @@ RunTime = Callable[[OperatingPoint, int], float]
 """(point, batch size) -> how long a run takes, in ms."""
 
 
-_MARGIN = 1.0
+_MARGIN = 1.5
 """By how much a batch may take longer than predicted: it keeps everybody waiting, and the first
 batches of a burst run slower than any before them."""
 

@@ -57,6 +57,7 @@ class Forecast:
         q, model, load = self._quantile, self._model, self._load
         deadline = budget.deadline_ms
         overhead = model.overhead_ms(q, now_ms)
+        excess = model.excess_ms(q, now_ms)
         busy = len(load) > 0
         decode_ahead = load.decode_ahead_ms(deadline) if busy else 0.0
         engine_ahead = load.engine_ahead_ms(deadline, now_ms) if busy else 0.0
@@ -86,8 +87,9 @@ class Forecast:
             if loaded:
                 calm = model.forward_ms(shape, mates + 1, q, now_ms, calm=True)
                 calm += model.overhead_ms(q, now_ms, calm=True)
+                calm += model.excess_ms(q, now_ms, calm=True)
                 calm += decoding.ms(at_least, calm=True)
-                contention = max(0.0, decode + forward + overhead - calm)
+                contention = max(0.0, decode + forward + overhead + excess - calm)
             found.append(
                 Option(
                     point,
@@ -97,6 +99,7 @@ class Forecast:
                     cold,
                     forward,
                     overhead,
+                    excess,
                     contention,
                     reserve_ms=queue * self._load_reserve * place / len(listings),
                 )

@@ -200,6 +200,7 @@ class LatencyModel:
         self._decode: dict[tuple[str, int], Blend] = {}
         self._build: dict[str, float] = dict(measurements.build_ms)
         self._overhead = Blend(Memory(), prior=[0.4], enough=1)
+        self._excess = Blend(Memory(), prior=[0.0])
         self._estimates: dict[Shape, Curve] = {}
 
     def curve(self, shape: Shape) -> Curve:
@@ -254,6 +255,13 @@ class LatencyModel:
         """What a request costs outside of every named stage; `calm`: as if there were no load."""
         return self._overhead.at(q, now_ms, calm=calm) or 0.0
 
+    def excess_ms(self, q: float, now_ms: float, *, calm: bool = False) -> float:
+        """By how much requests take longer than their parts foretell; 0 if they do not.
+
+        Waiting that nobody foresaw, a machine that others use. `calm`: as if there were no load.
+        """
+        return max(0.0, self._excess.at(q, now_ms, calm=calm) or 0.0)
+
     def remembers_load(self, now_ms: float) -> bool:
         """Whether times taken under load still count: a prediction may differ from a calm one."""
         return now_ms - self._loaded_ms <= _MEMORY_MS
@@ -281,6 +289,10 @@ class LatencyModel:
     def observe_overhead(self, took_ms: float, now_ms: float) -> None:
         """Learn what is left when the named stages are taken away."""
         self._overhead.own.add(now_ms, max(took_ms, 0.0), loaded=self._under_load(now_ms))
+
+    def observe_excess(self, took_ms: float, now_ms: float) -> None:
+        """Learn by how much a request took longer than its parts foretold, whatever became of it."""
+        self._excess.own.add(now_ms, took_ms, loaded=self._under_load(now_ms))
 
     def drift(self, now_ms: float) -> float:
         """Median of recent times over what was measured at start: 1 means nothing changed."""

@@ -49,6 +49,9 @@ Pixels = NDArray[np.float32]
 Observe = Callable[[RequestRecord, Answer | None, bytes | Pixels | None], None]
 """Called once per request, whatever became of it."""
 
+_RAN_ITS_COURSE = frozenset({Outcome.ANSWERED, Outcome.LATE, Outcome.EXPIRED})
+"""Who ended so tells how good predictions are."""
+
 
 class Exchange(Protocol):
     """One request as the pipeline sees it, whatever carries it."""
@@ -128,6 +131,7 @@ class Pipeline:
         budget = Budget(exchange.started_ms, terms.budget_ms, self._limits.patience_ms)
         image: bytes | Pixels | None = None
         answer: Answer | None = None
+        decision: Decision | None = None
         promise: Promise | None = None
         try:
             # admit: before a byte of the body is read
@@ -226,6 +230,9 @@ class Pipeline:
                 load.leave(promise)
             if answer is None:
                 timing.total = budget.spent_ms(clock())
+            if decision is not None and record.cached and record.outcome in _RAN_ITS_COURSE:
+                foretold = (record.predicted_ms or 0.0) - decision.option.excess_ms
+                deployment.model.observe_excess(timing.total - foretold, clock())
             self._observe(record, answer, image)
 
     def _admit(self, budget: Budget, terms: Terms) -> Deployment:

@@ -27,8 +27,10 @@ class Option:
     """Time until the weights are ready; 0 if they are cached."""
     forward_ms: float
     overhead_ms: float = 0.0
+    excess_ms: float = 0.0
+    """By how much requests took longer lately than all other numbers here foretold."""
     contention_ms: float = 0.0
-    """What of decoding, forward and overhead is due to load: they would be faster without it."""
+    """What of decoding, forward, overhead and excess is due to load."""
     reserve_ms: float = 0.0
     """Room it must leave under load: the more, the more accurate it is and the longer the queue.
 
@@ -38,7 +40,8 @@ class Option:
     @property
     def warm_ms(self) -> float:
         """The time it would take on an idle service with its weights cached."""
-        return self.decode_ms + self.forward_ms + self.overhead_ms - self.contention_ms
+        foretold = self.decode_ms + self.forward_ms + self.overhead_ms + self.excess_ms
+        return foretold - self.contention_ms
 
     @property
     def idle_ms(self) -> float:

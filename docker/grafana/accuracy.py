@@ -1,7 +1,9 @@
 """How accurate the answers are, as far as can be known."""
 
+from dashboard import Dashboard
+from kinds import Lines, Shares, Stat, Table
 from latency_and_budgets import ANSWERS, JOB, RATE
-from panels import Dashboard, Lines, Query, Shares, Stat, Table
+from panel import Query
 
 EXPECTED = f"sum(rate(san_expected_accuracy_count_total{JOB}{RATE}))"
 

@@ -1,6 +1,8 @@
 """How long requests take, and whether that was in time."""
 
-from panels import Dashboard, Heatmap, Lines, Query, Shares, Stacked, Stat
+from dashboard import Dashboard
+from kinds import Heatmap, Lines, Shares, Stacked, Stat
+from panel import Query
 
 JOB = '{job="$job"}'
 ANSWERS = '{job="$job", outcome=~"answered|late"}'

@@ -1,7 +1,9 @@
 """The cache of generated weights, and what generating costs."""
 
+from dashboard import Dashboard
+from kinds import Lines, Stacked, Stat, Table
 from latency_and_budgets import JOB, RATE, quantile, three
-from panels import Dashboard, Lines, Query, Stacked, Stat, Table
+from panel import Query
 
 EMPTY = "no bundle is served"
 BUILD = "san_weight_build_duration_seconds"

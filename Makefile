@@ -5,6 +5,7 @@ BUNDLE ?=
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
 BENCH  ?= all
+DATA   ?=
 TESTS  ?= tests
 # An index that offers CPU-only wheels of BOTH torch and torchvision. Empty: the default index,
 # whose builds carry CUDA and run on a CPU as well.
@@ -74,8 +75,8 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Run the benchmarks and rewrite docs/performance.md (BENCH= runs one)
-	$(BIN)/python -m benchmarks.$(BENCH)
+bench: $(READY) ## Run the benchmarks and rewrite docs/performance.md (BENCH= runs one, DATA= has labelled images)
+	$(BIN)/python -m benchmarks.$(BENCH) $(if $(DATA),--data $(DATA))
 
 train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step work
 	rm -rf runs/smoke

@@ -131,7 +131,7 @@ def main() -> None:
     """Run it."""
     options = parser(__doc__.split("\n")[0])
     options.add_argument("--soak-requests", type=int, default=100_000)
-    options.add_argument("--soak-seconds", type=float, default=210.0)
+    options.add_argument("--soak-seconds", type=float, default=600.0)
     options.add_argument("--only", choices=("budgets", "overload", "soak"))
     args: argparse.Namespace = options.parse_args()
     made = report("budgets", "Budgets, overload, soak", args)

@@ -26,8 +26,16 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def report(name: str, title: str, args: argparse.Namespace) -> Report:
-    """An empty report that says how it was made."""
+    """An empty report that says how it was made.
+
+    Of a path only the last part: the rest says where things lie on this machine.
+    """
+    paths = [path for path in vars(args).values() if isinstance(path, Path) and path.is_absolute()]
     given = " ".join(sys.argv[1:])
+    for path in paths:
+        given = given.replace(str(path), path.name)
     command = f"python -m benchmarks.{name} {given}".strip()
-    settings = {key: str(value) for key, value in vars(args).items()}
+    settings = {
+        key: value.name if value in paths else str(value) for key, value in vars(args).items()
+    }
     return Report(name, title, command, quick=args.quick, settings=settings)

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -47,6 +48,19 @@ def test_the_real_page_has_a_place_for_each_benchmark():
     for name in ("machine", "summary", "budgets", "end_to_end", "load", "overhead"):
         assert f"<!-- results:{name} -->" in text
         assert f"<!-- end:{name} -->" in text
+
+
+def test_what_is_written_by_hand_on_the_real_page_outlives_new_results(results):
+    text = document.DOCUMENT.read_text()
+    Report("budgets", "Budgets", "x").write()
+    made = document.fill(text, results / "docs" / "performance.md")
+    assert made != text
+
+    def by_hand(page: str) -> str:
+        return re.sub(r"(<!-- results:(\w+) -->).*?(<!-- end:\2 -->)", r"\1\3", page, flags=re.S)
+
+    assert by_hand(made) == by_hand(text)
+    assert "\n## What is not reached, and why\n" in by_hand(made)
 
 
 def test_what_is_no_number_is_still_json(results):

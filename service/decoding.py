@@ -17,6 +17,10 @@ from service.errors import ExpiredError
 from service.image_header import quick_header
 from service.workers import Workers
 
+_MOST_SCANS = 100
+_MOST_SCANNED_MEGAPIXELS = 1000
+"""Scans x megapixels, about a millisecond each. A progressive photograph has about ten scans."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
@@ -51,6 +55,8 @@ class Decoder:
             raise ImageTooLargeError(
                 f"The image has {header.frames} frames; at most {self._max_frames} are taken."
             )
+        if header.scans > 1:
+            _check_scans(header)
         return header
 
     def job(
@@ -79,6 +85,16 @@ class Decoder:
     def decode(self, job: Callable[[], Decoded], deadline_ms: float) -> asyncio.Future[Decoded]:
         """Do a job on a decoder thread, in its turn."""
         return self._workers.submit(job, deadline_ms)
+
+
+def _check_scans(header: ImageHeader) -> None:
+    """Refuse a JPEG whose decoder would pass over it so often that it holds a thread for long."""
+    most = min(_MOST_SCANS, max(1, _MOST_SCANNED_MEGAPIXELS * 1_000_000 // header.pixels))
+    if header.scans > most:
+        raise ImageTooLargeError(
+            f"The JPEG has {header.scans} scans; at {header.width} x {header.height} pixels at "
+            f"most {most} are taken. Send it as a baseline JPEG."
+        )
 
 
 def to_input(

@@ -1,17 +1,22 @@
 """JPEG and PNG headers in a few microseconds, so that the event loop can look before it decides.
 
-Only the size is read. A file that is not plainly one of the two, or looks odd, is left to san_core,
-which reads every format that is decoded, on a decoder thread.
+Only the size is read, and how often a JPEG's decoder passes over it. A file that is not plainly one
+of the two, or looks odd, is left to san_core, which reads every format that is decoded, on a
+decoder thread.
 """
 
 from __future__ import annotations
 
-from san_core.preprocessing import ImageHeader
+from san_core.preprocessing import ImageHeader, count_scans
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
+_SCAN = 0xDA
 _MOST_SEGMENTS = 256
+_COUNTED_AT_ONCE = 1_000_000
+"""Scans of larger files are counted on a decoder thread."""
 
 
 def quick_header(data: bytes) -> ImageHeader | None:
@@ -29,6 +34,7 @@ def quick_header(data: bytes) -> ImageHeader | None:
 
 def _jpeg(data: bytes) -> ImageHeader | None:
     at = 2
+    frame: tuple[int, int, int] | None = None  # width, height, components
     for _ in range(_MOST_SEGMENTS):
         if at + 9 > len(data) or data[at] != 0xFF:
             return None
@@ -43,7 +49,19 @@ def _jpeg(data: bytes) -> ImageHeader | None:
         if marker in _FRAME_HEADERS:
             height = int.from_bytes(data[at + 5 : at + 7], "big")
             width = int.from_bytes(data[at + 7 : at + 9], "big")
-            return ImageHeader("JPEG", width, height, 1) if width and height else None
+            if frame is not None or not (width and height) or at + 10 > len(data):
+                return None
+            if marker in _PROGRESSIVE:
+                return _of_many_scans(data, width, height)
+            frame = width, height, data[at + 9]
+        if marker == _SCAN:
+            if frame is None:
+                return None
+            # One scan of all components is the only one; libjpeg takes no other after it.
+            width, height, components = frame
+            if data[at + 4] == components:
+                return ImageHeader("JPEG", width, height, 1)
+            return _of_many_scans(data, width, height)
         if length < 2:
             return None
         # Several pictures in one file (MPO) go the slow way.
@@ -51,3 +69,9 @@ def _jpeg(data: bytes) -> ImageHeader | None:
             return None
         at += 2 + length
     return None
+
+
+def _of_many_scans(data: bytes, width: int, height: int) -> ImageHeader | None:
+    if len(data) > _COUNTED_AT_ONCE:
+        return None
+    return ImageHeader("JPEG", width, height, 1, count_scans(data))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 from service.clock import Clock
@@ -21,10 +20,12 @@ _FAILURES = (Outcome.FAILED, Outcome.EXPIRED)
 
 def make_trace(clock: Clock, provider: Any = None) -> Trace | None:
     """What turns a record into spans; None without the SDK."""
-    if provider is None and find_spec("opentelemetry.sdk") is None:
+    try:
+        import opentelemetry.sdk  # noqa: F401
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    except ImportError:
         return None
-    from opentelemetry import trace
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     tracer = trace.get_tracer("san-serve", tracer_provider=provider)
     propagator = TraceContextTextMapPropagator()

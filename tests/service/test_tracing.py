@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -58,3 +60,8 @@ def test_nonsense_in_the_header_starts_a_trace_of_its_own(trace, spans):
 def test_a_failure_is_marked(trace, spans):
     trace(record(outcome=Outcome.FAILED, status=500, error="service"))
     assert not spans.get_finished_spans()[-1].status.is_ok
+
+
+def test_without_the_sdk_there_is_no_trace(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    assert make_trace(FakeClock()) is None

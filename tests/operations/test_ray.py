@@ -23,12 +23,12 @@ from benchmarks.peers.environments import ensure
 from benchmarks.peers.registry import select
 from benchmarks.processes import free_port
 from tests.service.conftest import picture
+from tests.waiting import until
 
 pytestmark = pytest.mark.ray
 
 ROOT = Path(__file__).parents[2]
 URL = "http://127.0.0.1:8000"  # Ray Serve's own default
-START_S = 180
 CLIENTS = 8
 RESOLUTIONS = (224, 448)
 """Ray's proxy and the clients have the same cores: the larger one leaves more to the replicas."""
@@ -108,19 +108,6 @@ class Cluster:
 
     def close(self) -> None:
         stop(self._ray, signal.SIGTERM)
-
-
-def until(holds, process=None, log=lambda: "") -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            if holds():
-                return
-        except httpx.TransportError:
-            pass  # not listening yet
-        assert process is None or process.poll() is None, log()
-        assert time.monotonic() < deadline, log()
-        time.sleep(0.2)
 
 
 def replicas_seen() -> dict[str, int]:

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import threading
-import time
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.service.conftest import picture, write_bundle
 from tests.service.test_http_errors import check_problem
 from tests.service.test_http_operations import metrics_of
 from tests.service.test_life import Process
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -68,18 +68,6 @@ class Pair:
             with self.worker(index) as client:
                 found[index] = client.get("/version").json()["worker"]["pid"]
         return found
-
-
-def until(holds):
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            if holds():
-                return
-        except httpx.TransportError:
-            pass  # not listening yet
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def gone(pid):

@@ -11,6 +11,8 @@ A budget counts from the first byte, and Ray's proxy sees that byte, not the rep
 stamps each request (that is what the variable above switches on), and the replica counts the time
 between as spent. Without the stamp a budget begins when the request reaches the replica.
 
+Each replica tells Ray's own metrics of every request (`deploy/replica_metrics.py`).
+
 `make test-ray` runs it with one and with two replicas on this machine, and kills one under load.
 """
 
@@ -114,6 +116,7 @@ class Replica:
 
 def build_app() -> ASGIApp:
     """Make the application; Ray calls this in each replica, on the replica's event loop."""
+    from deploy.replica_metrics import ReplicaMetrics
     from service.app import make_app, make_service
     from service.observability.logs import configure
     from service.settings import Settings
@@ -129,7 +132,9 @@ def build_app() -> ASGIApp:
     )
     configure(settings.log_level, settings.log_format)
     service = make_service(settings)
-    SanServe.service = service
+    metrics = ReplicaMetrics(ray_metrics)
+    metrics.follow(service.ledger)
+    SanServe.service, SanServe.metrics = service, metrics
     name = serve.get_replica_context().replica_id.unique_id
     return Replica(make_app(settings, service), service, name)
 
@@ -154,18 +159,7 @@ class SanServe:
     """A replica."""
 
     service: Any = None
-
-    def __init__(self) -> None:
-        self._gauges = {
-            name: ray_metrics.Gauge(f"san_{name}", description=text)
-            for name, text in (
-                ("ready", "1 if the replica is ready."),
-                ("inflight_requests", "Requests inside."),
-                ("answers", "Requests answered so far."),
-                ("budgets_met", "Budgets met so far."),
-                ("budgets_missed", "Budgets missed so far."),
-            )
-        }
+    metrics: Any = None
 
     def check_health(self) -> None:
         """Ray asks every few seconds; a replica that cannot serve its bundle is replaced."""
@@ -174,12 +168,7 @@ class SanServe:
             return
         if service.failure:
             raise RuntimeError(service.failure)
-        ledger = service.ledger
-        self._gauges["ready"].set(float(service.is_ready))
-        self._gauges["inflight_requests"].set(float(service.admission.inside))
-        self._gauges["answers"].set(float(sum(ledger.budgets.values())))
-        self._gauges["budgets_met"].set(float(ledger.budgets["met"]))
-        self._gauges["budgets_missed"].set(float(ledger.budgets["missed"]))
+        self.metrics.look(ready=service.is_ready, inside=service.admission.inside)
 
 
 application = SanServe.bind()

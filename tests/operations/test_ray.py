@@ -6,6 +6,7 @@ Ray is installed on demand into an environment of its own (see `benchmarks/peers
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,7 @@ class Cluster:
         self._binaries = ensure(peer)
         self._folder = folder
         self._port = free_port()
+        self._metrics_port = free_port()
         self._env = {
             **os.environ,
             "PATH": f"{self._binaries}{os.pathsep}{os.environ['PATH']}",
@@ -72,6 +74,7 @@ class Cluster:
             *("ray", "start", "--head", "--block", "--include-dashboard", "false"),
             *("--node-ip-address", "127.0.0.1", "--port", str(self._port)),
             *("--min-worker-port", "0", "--max-worker-port", "0"),
+            *("--metrics-export-port", str(self._metrics_port)),
             *("--num-cpus", "2", "--object-store-memory", str(100 << 20)),
         )
 
@@ -102,6 +105,10 @@ class Cluster:
             yield
         finally:
             stop(serve, signal.SIGINT)
+
+    def metrics(self) -> str:
+        """What Prometheus would be told by the node."""
+        return httpx.get(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=10).text
 
     def log(self) -> str:
         return "\n".join(path.read_text()[-3000:] for path in self._folder.glob("*.log"))
@@ -234,3 +241,16 @@ def test_replicas_share_the_load_and_the_death_of_one_loses_nothing_silently(
         assert set(errors) <= {500, 503, "RemoteProtocolError", "ReadError"}
         assert sum(errors.values()) <= CLIENTS
         assert load.slowest_s < 30
+
+
+def test_ray_is_told_of_every_request(cluster: Cluster) -> None:
+    with cluster.serving(1):
+        answer = httpx.post(f"{URL}/classify?budget_ms=5000", content=PHOTO, timeout=60)
+        assert answer.status_code == 200
+        for name, label in (
+            ("request_duration_seconds_count", 'outcome="answered"'),
+            ("budgets_total", 'result="met"'),
+            ("expected_accuracy_sum_total", ""),
+        ):
+            line = re.compile(rf"^ray_san_{name}\{{[^}}]*{label}", re.MULTILINE)
+            until(lambda line=line: line.search(cluster.metrics()), log=cluster.metrics)

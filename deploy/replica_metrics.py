@@ -1,8 +1,8 @@
 """What a replica tells Ray: the facts of `/metrics`, under the same names, as they happen.
 
-`/metrics` behind Ray's proxy is that of whichever replica answers. Ray has metrics of its own for all
-of them: it puts `ray_` before a name and the replica among its tags. Nothing here needs Ray: what
-makes its metrics is handed in.
+`/metrics` behind Ray's proxy is that of whichever replica answers. Ray has metrics of its own for
+all of them: it puts `ray_` before a name and the replica among its tags. Nothing here needs Ray:
+what makes its metrics is handed in.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ import runpy
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,19 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 LASTING = ("service", "prometheus", "grafana")
 DOCKERFILES = ("Dockerfile", "Dockerfile.training")
+TORCH = ("TORCH_VARIANT", "TORCH_CPU_INDEX_URL", "TORCH_CUDA_INDEX_URL")
+
+
+def install_torch(*values):
+    """Run the Dockerfile's own lines with a pip that only says what it was told."""
+    text = (ROOT / "docker" / "Dockerfile").read_text()
+    found = re.search(r"^ARG TORCH_CUDA_INDEX_URL=\nRUN --mount=\S+ (.*?[^\\])$", text, re.S | re.M)
+    assert found
+    script = 'pip() { echo "$@"; }\n' + found[1].replace("\\\n", "")
+    environment = dict(zip(TORCH, values, strict=True))
+    return subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("name", LASTING)
@@ -54,6 +68,16 @@ def test_the_gpu_file_only_adds_to_services_that_exist():
     for service in override["services"].values():
         (device,) = service["deploy"]["resources"]["reservations"]["devices"]
         assert device["capabilities"] == ["gpu"]
+        assert service["build"]["args"] == {"TORCH_VARIANT": "cuda"}
+
+
+def test_compose_passes_what_the_dockerfiles_ask_for():
+    for name in ("service", "training"):
+        build = COMPOSE["services"][name]["build"]
+        asked = re.findall(
+            r"^ARG (TORCH_\w+)", (ROOT / build["dockerfile"]).read_text(), re.MULTILINE
+        )
+        assert list(build["args"]) == asked == list(TORCH)
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
@@ -75,6 +99,47 @@ def test_an_image_does_not_run_as_root_and_takes_only_what_is_sent(name):
             assert path == "." or f"!{path}" in ignored
     # Without BuildKit's remote frontend a build needs no registry but that of the base image.
     assert "# syntax" not in text
+
+
+def test_the_whole_wheel_is_sent_to_the_engine():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {f"!{package}" for package in packages} <= set(ignored)
+    for name in DOCKERFILES:
+        assert "\nCOPY . /source\n" in (ROOT / "docker" / name).read_text()
+
+
+def test_both_images_share_the_layer_of_torch():
+    shared = [
+        re.search(r"^FROM .*?(?=^# The other)", (ROOT / "docker" / name).read_text(), re.S | re.M)
+        for name in DOCKERFILES
+    ]
+    assert all(shared)
+    assert len({found[0] for found in shared if found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("variant", "indexes", "takes"),
+    [
+        ("cpu", ("", ""), ""),
+        ("cuda", ("", ""), ""),
+        ("cpu", ("https://c/", "https://g/"), "--index-url https://c/ "),
+        ("cuda", ("https://c/", "https://g/"), "--index-url https://g/ "),
+        ("cuda", ("https://c/", ""), ""),
+    ],
+)
+def test_torch_comes_from_the_index_of_its_variant(variant, indexes, takes):
+    done = install_torch(variant, *indexes)
+    assert done.stdout == f"install {takes}-c torch.txt torch torchvision\n"
+    assert ("No index" in done.stderr) == (not takes)
+    assert done.returncode == 0
+
+
+def test_an_unknown_variant_is_refused_with_those_that_exist():
+    done = install_torch("rocm", "", "")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "TORCH_VARIANT must be cpu or cuda, not 'rocm'.\n"
 
 
 def test_requirements_are_those_of_the_project(tmp_path):

@@ -105,9 +105,10 @@ class ImpossibleBudgetError(ParameterError):
         return float(self.members["smallest_budget_ms"])
 
     @property
-    def expected_accuracy(self) -> float:
-        """The accuracy that budget buys."""
-        return float(self.members["expected_accuracy"])
+    def expected_accuracy(self) -> float | None:
+        """The accuracy that budget buys; None if the bundle was never evaluated."""
+        accuracy = self.members["expected_accuracy"]
+        return None if accuracy is None else float(accuracy)
 
 
 class OverloadedError(ProblemError):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from service.measurement import measure_decode, measure_forward, measure_standin
 from service.observability.ledger import Ledger
 from service.settings import MEGA, Settings
 from service.terms import Terms
-from service.weight_cache import WeightCache
+from service.weight_cache import BACKGROUND, WeightCache
 from service.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,8 @@ class Deployment:
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()
+        self._failed: set[OperatingPoint] = set()
+        """Points that could not be restored."""
         self.preprocessing = bundle.manifest.preprocessing
         self.catalogue = Catalogue(bundle.manifest, _precisions(settings, engine))
         self.model = LatencyModel(measurements, machinery.load.is_loaded)
@@ -185,6 +188,23 @@ class Deployment:
         done: asyncio.Future[RunnableNetwork] = asyncio.get_running_loop().create_future()
         done.set_result(ready)
         return Build(done, own=False)
+
+    def restore(self, point: OperatingPoint) -> None:
+        """Make a point of the frontier ready again in the background.
+
+        Only where it fits: a cache that is too small for the frontier would build for ever. One
+        that failed to build waits for a request that needs it.
+        """
+        cache = self.cache
+        if cache.is_building(point) or point in self._failed or not cache.has_room_for(point):
+            return
+        if any(listing.point == point for listing in self.frontier):
+            logger.info("making %d px ready again: there are budgets for it", point.resolution)
+            cache.request(point, BACKGROUND).add_done_callback(partial(self._restored, point))
+
+    def _restored(self, point: OperatingPoint, done: asyncio.Future[RunnableNetwork]) -> None:
+        if not done.cancelled() and done.exception() is not None:
+            self._failed.add(point)
 
     async def close(self) -> None:
         """Let go of the networks and the engine."""

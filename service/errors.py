@@ -170,7 +170,9 @@ class ImpossibleBudgetError(ServiceError):
     status = 422
     title = "The budget cannot be met"
 
-    def __init__(self, detail: str, smallest_budget_ms: float, expected_accuracy: float) -> None:
+    def __init__(
+        self, detail: str, smallest_budget_ms: float, expected_accuracy: float | None
+    ) -> None:
         super().__init__(detail)
         self.smallest_budget_ms = smallest_budget_ms
         self.expected_accuracy = expected_accuracy

@@ -149,7 +149,7 @@ class Pipeline:
                 header = await self._header(image, budget)
                 decision, deadline = self._choose(deployment, header, image, budget, terms, record)
                 point = decision.option.point
-                late = partial(self._late_is_wanted, terms, decision)
+                late = partial(self._late_is_wanted, terms, decision, deadline)
                 promise = load.enter(
                     Promise(
                         deadline,
@@ -277,6 +277,12 @@ class Pipeline:
         record.model = deployment.manifest.name
         record.model_version = deployment.manifest.version
         listings = deployment.considered(terms)
+        if terms.min_accuracy is not None and listings[0].accuracy is None:
+            raise ParameterError(
+                "The bundle served here was never evaluated, so no accuracy can be asked of it; "
+                "leave min_accuracy out.",
+                "min_accuracy",
+            )
         options = deployment.forecast.options(listings, header, len(image), budget, now)
         spent = budget.spent_ms(now)
         situation = Situation(
@@ -294,35 +300,41 @@ class Pipeline:
         if decision.verdict is Verdict.INACCURATE:
             raise ParameterError(decision.reason, "min_accuracy")
         if decision.verdict is Verdict.IMPOSSIBLE:
-            raise ImpossibleBudgetError(decision.reason, spent + option.warm_ms, option.accuracy)
+            accuracy = next(x.accuracy for x in listings if x.point == option.point)
+            raise ImpossibleBudgetError(decision.reason, spent + option.warm_ms, accuracy)
         if decision.verdict is Verdict.COLD:
             deployment.request(option.point)
             raise NotReadyError(decision.reason, option.cold_ms)
         if decision.verdict is Verdict.OVERLOADED:
             self._load.turned_away(now)
             raise OverloadedError(decision.reason, self._load.drain_ms(now))
+        if decision.held_up is not None:
+            deployment.restore(decision.held_up)
         record.point = option.point
-        record.given_up = decision.given_up
         record.predicted_ms = spent + option.total_ms
         record.expected_accuracy = next(
             (x.accuracy for x in listings if x.point == option.point), None
         )
+        if record.expected_accuracy is not None:
+            record.given_up = decision.given_up
         # Who cannot be in time is due when predicted: it must not push aside who can.
         due = budget.deadline_ms if decision.verdict is Verdict.SERVE else now + option.total_ms
         return decision, due
 
-    def _late_is_wanted(self, terms: Terms, decision: Decision) -> bool:
+    def _late_is_wanted(self, terms: Terms, decision: Decision, due_ms: float) -> bool:
         """Whether to go on with a request whose deadline has passed in the queue.
 
         Behind a backlog, or while others are refused, it ends there whatever it asked for: working
-        on what is late already makes others late.
+        on what is late already makes others late. Who was late from the start goes on, behind all
+        who can be in time, but not for ever.
         """
-        if terms.on_miss is OnMiss.REFUSE:
+        now = self._clock()
+        if terms.on_miss is OnMiss.REFUSE or now > due_ms + self._limits.patience_ms:
             return False
         if decision.verdict is not Verdict.SERVE:
             return True
         load = self._load
-        return len(load) <= self._limits.backlog and not load.is_refusing(self._clock())
+        return len(load) <= self._limits.backlog and not load.is_refusing(now)
 
     async def _decoded(self, source: Source, deadline_ms: float, timing: Timing) -> Pixels:
         """The pixels, by a decoder thread if they are not there yet."""

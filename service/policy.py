@@ -104,6 +104,8 @@ class Decision:
     reason: str
     given_up: float = 0.0
     """Accuracy that an idle service would have bought on top."""
+    held_up: OperatingPoint | None = None
+    """A more accurate point that only its cold weights keep from being chosen."""
 
 
 def _fastest(options: Sequence[Option]) -> Option:
@@ -124,6 +126,18 @@ def _best(options: Sequence[Option], limit_ms: float, *, idle: bool = False) -> 
     return chosen
 
 
+def _held_up(
+    options: Sequence[Option], limit_ms: float, accuracy: float = -1.0
+) -> OperatingPoint | None:
+    """The most accurate cold option above `accuracy` that would be within the limit if warm."""
+    chosen: Option | None = None
+    for option in options:
+        fits = option.needed_ms - option.cold_ms <= limit_ms
+        if option.cold_ms > 0 and fits and option.accuracy > accuracy:
+            chosen, accuracy = option, option.accuracy
+    return chosen.point if chosen is not None else None
+
+
 def choose(situation: Situation, options: Sequence[Option]) -> Decision:
     """Choose among `options` (at least one; a pin leaves only the pinned)."""
     floor = situation.min_accuracy
@@ -141,7 +155,8 @@ def choose(situation: Situation, options: Sequence[Option]) -> Decision:
     if chosen is not None:
         given_up = max(0.0, idle.accuracy - chosen.accuracy) if idle is not None else 0.0
         reason = _why(situation, eligible, chosen, idle if given_up > 0 else None)
-        return Decision(Verdict.SERVE, chosen, reason, given_up)
+        held_up = _held_up(eligible, situation.left_ms, chosen.accuracy)
+        return Decision(Verdict.SERVE, chosen, reason, given_up, held_up)
     return _none_fits(situation, eligible, idle)
 
 
@@ -169,7 +184,12 @@ def _none_fits(situation: Situation, eligible: Sequence[Option], idle: Option | 
         return Decision(Verdict.IMPOSSIBLE, fastest, f"{sentence} on this host.")
     if fastest.queue_ms > 0 and fastest.total_ms > situation.patience_ms:
         return Decision(Verdict.OVERLOADED, fastest, f"{sentence}, more than the service waits.")
-    return Decision(Verdict.LATE, fastest, f"{sentence}; it answers as fast as it can.")
+    return Decision(
+        Verdict.LATE,
+        fastest,
+        f"{sentence}; it answers as fast as it can.",
+        held_up=_held_up(eligible, situation.left_ms),
+    )
 
 
 def _why(

@@ -48,7 +48,9 @@ class ClassifySchema(BaseModel):
     mode: Literal["proxy", "ideal", "data_free"]
     precision: Literal["float", "int8"]
     expected_accuracy: float | None = Field(
-        description="top-1 accuracy of this operating point, measured; null if the bundle has none"
+        description="top-1 accuracy of this operating point: measured, or on a line between the "
+        "nearest evaluated resolutions if the client pinned one that was never evaluated; null if "
+        "the bundle has no evaluation"
     )
     reason: str = Field(description="why this point was chosen")
     weights: Literal["cached", "generated"]
@@ -59,7 +61,7 @@ class ClassifySchema(BaseModel):
         json_schema_extra={
             "example": {
                 "request_id": "5c1f0c4be6d14a0f9d2f1a77",
-                "model": "default",
+                "model": "efficientnet-lite0-san",
                 "model_version": "1",
                 "predictions": [{"index": 207, "label": "golden retriever", "score": 0.91}],
                 "resolution": 160,
@@ -121,7 +123,8 @@ class OperatingPointSchema(BaseModel):
         description="by batch size, as a string: 1 and the largest"
     )
     measured: bool = Field(
-        description="whether the latency was taken here, or estimated from a neighbour"
+        description="whether the latency was taken here; else it is scaled by pixel count from "
+        "its nearest neighbour, as for points that a smaller and more accurate one rules out"
     )
     smallest_budget_ms: float = Field(
         description="smallest budget predicted to fit a 500 x 375 JPEG when idle, weights cached"

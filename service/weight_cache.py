@@ -91,6 +91,10 @@ class WeightCache:
         self._max_networks = max_networks
         self._store = _Store(capacity_bytes, self.facts)
         self._entries: dict[OperatingPoint, CachedNetwork] = {}
+        self._sizes: dict[OperatingPoint, int] = {}
+        """Bytes of every network that was ever kept, or found too large for it."""
+        self._unwanted: set[OperatingPoint] = set()
+        """On their way, but evicted already."""
         self._building: dict[OperatingPoint, asyncio.Task[RunnableNetwork]] = {}
 
     def __contains__(self, point: object) -> bool:
@@ -121,6 +125,15 @@ class WeightCache:
         """Whether the point is on its way."""
         return point in self._building
 
+    def building(self) -> tuple[OperatingPoint, ...]:
+        """What is on its way and will be kept."""
+        return tuple(point for point in self._building if point not in self._unwanted)
+
+    def has_room_for(self, point: OperatingPoint) -> bool:
+        """Whether nothing has to go for it; yes if its size is not known, which it then will be."""
+        size = self._sizes.get(point, 0)
+        return len(self) < self._max_networks and self.bytes + size <= self.capacity_bytes
+
     def ready(self, point: OperatingPoint) -> RunnableNetwork | None:
         """The network if it is cached; counts as a use."""
         network = self._store.get(point)
@@ -135,6 +148,7 @@ class WeightCache:
         self, point: OperatingPoint, urgency: float = DEMAND
     ) -> asyncio.Future[RunnableNetwork]:
         """Start building the point unless it is being built; await the result shielded."""
+        self._unwanted.discard(point)
         task = self._building.get(point)
         if task is None:
             task = asyncio.create_task(self._make(point, urgency), name=f"build {point}")
@@ -158,8 +172,11 @@ class WeightCache:
                 await asyncio.shield(self.request(point, BACKGROUND))
 
     def evict(self, point: OperatingPoint) -> bool:
-        """Drop a network; requests that hold it finish with it."""
-        return self._store.pop(point, None) is not None
+        """Drop a network, ready or on its way; requests that hold it or wait finish with it."""
+        on_its_way = point in self._building
+        if on_its_way:
+            self._unwanted.add(point)
+        return self._store.pop(point, None) is not None or on_its_way
 
     def adopt(self, network: RunnableNetwork) -> None:
         """Take in a network that was built elsewhere."""
@@ -183,9 +200,12 @@ class WeightCache:
             raise
         finally:
             self._building.pop(point, None)
+            wanted = point not in self._unwanted
+            self._unwanted.discard(point)
         self.facts.builds += 1
         self.facts.build_ms += took_ms
-        self._keep(network, took_ms)
+        if wanted:
+            self._keep(network, took_ms)
         self._on_built(point, took_ms)
         return network
 
@@ -195,6 +215,7 @@ class WeightCache:
         return network, self._clock() - begun
 
     def _keep(self, network: RunnableNetwork, build_ms: float | None = None) -> None:
+        self._sizes[network.point] = network.memory_bytes
         if network.memory_bytes > self._store.maxsize:
             logger.warning(
                 "weights of %s (%d bytes) exceed the cache (%d bytes): they are built for each use",

@@ -124,7 +124,7 @@ def resolutions_router(service: Service) -> APIRouter:
         deployment = deployed()
         found = [
             point
-            for point in deployment.cache.points()
+            for point in (*deployment.cache.points(), *deployment.cache.building())
             if point.resolution == resolution and mode in (None, point.mode)
         ]
         for point in found:

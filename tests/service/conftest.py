@@ -6,7 +6,7 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +31,21 @@ TRAINED = (96, 64, 32)
 CLASSES = tuple(f"class {i}" for i in range(8))
 
 
-def write_bundle(path: Path, *, name: str = "tiny", version: str = "1", seed: int = 0) -> Path:
+def write_bundle(
+    path: Path,
+    *,
+    name: str = "tiny",
+    version: str = "1",
+    seed: int = 0,
+    evaluated: Sequence[int] = (32, 48, 64, 96),
+) -> Path:
     """A bundle whose accuracy is made up and whose weights are random."""
     torch.manual_seed(seed)
     config = NetworkConfig("mobilenet_v2", TRAINED, num_classes=len(CLASSES))
     network = ScaleAdaptiveNetwork(config).eval()
     accuracy = tuple(
         Accuracy(resolution=r, mode=m, top1=r / 200, top5=r / 150, n=100, dataset="made up")
-        for r in (32, 48, 64, 96)
+        for r in evaluated
         for m in (Mode.PROXY, Mode.DATA_FREE)
     )
     manifest = Manifest(

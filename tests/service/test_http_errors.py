@@ -3,7 +3,8 @@ import socket
 
 import pytest
 
-from tests.service.conftest import picture, serving
+from tests.service.conftest import CLASSES, picture, serving, write_bundle
+from tests.service.fakes import GatedEngine
 
 
 def check_problem(response, status):
@@ -80,6 +81,19 @@ def test_parameters_are_checked(client, query):
 
 def test_a_resolution_above_the_operators_limit(client):
     check_problem(client.post("/classify?resolution=1000", content=picture()), 422)
+
+
+def test_a_bundle_that_was_never_evaluated_claims_no_accuracy(make_settings, tmp_path):
+    settings = make_settings(bundle=write_bundle(tmp_path / "b.safetensors", evaluated=()))
+    engine = GatedEngine(len(CLASSES))
+    with serving(settings, engine=engine) as running, running.client() as client:
+        refused = client.post("/classify?budget_ms=0.001&on_miss=refuse", content=picture())
+        problem = check_problem(refused, 422)
+        assert problem["smallest_budget_ms"] > 0
+        assert problem["expected_accuracy"] is None
+        problem = check_problem(client.post("/classify?min_accuracy=0.001", content=picture()), 422)
+        assert "never evaluated" in problem["detail"]
+        assert client.post("/classify", content=picture()).json()["expected_accuracy"] is None
 
 
 def test_a_form_without_the_field_says_which_there_are(client):

@@ -137,6 +137,21 @@ def test_a_late_answer_is_worth_giving_unless_others_wait_for_it(
         assert [job.result().status_code for job in jobs] == [200] * crowd
 
 
+def test_who_is_late_from_the_start_does_not_wait_for_ever(make_settings, engine):
+    with (
+        serving(make_settings(patience_ms=200), engine=engine) as running,
+        running.client() as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with held(running, engine):
+            late = pool.submit(client.post, "/classify?budget_ms=0.001", content=picture())
+            until(lambda: running.service.deployment.loop.depth == 1)
+            begun = running.service.clock()
+            until(lambda: running.service.clock() > begun + 600)
+        check_problem(late.result(), 429)
+        assert "retry-after" in late.result().headers
+
+
 def _deadline(running):
     return min(p.deadline_ms for p in running.service.machinery.load._promises)
 

@@ -173,3 +173,18 @@ def test_min_accuracy_leaves_only_what_reaches_it():
     impossible = choose(Situation(3, 0, 1000, min_accuracy=0.9), OPTIONS)
     assert impossible.verdict is Verdict.INACCURATE
     assert "0.800" in impossible.reason
+
+
+def test_a_point_that_only_its_cold_weights_hold_up_is_named():
+    def option(resolution, accuracy, forward, cold=0.0):
+        return Option(OperatingPoint(resolution), accuracy, 1.0, 0.0, cold, forward)
+
+    warm = option(64, 0.6, 5.0)
+    better, best = option(96, 0.7, 10.0, cold=50.0), option(128, 0.8, 40.0, cold=50.0)
+    situation = Situation(20.0, 0.0, 1000.0)
+    assert choose(situation, [warm, better, best]).held_up == better.point
+    assert choose(situation, [warm, best]).held_up is None  # too slow even if it were warm
+    assert choose(situation, [warm, option(32, 0.5, 1.0, cold=50.0)]).held_up is None
+    assert choose(replace(situation, allowed_ms=100.0), [warm, better, best]).held_up is None
+    late = choose(replace(situation, allowed_ms=3.0), [warm, option(32, 0.5, 1.0, cold=50.0)])
+    assert (late.verdict, late.held_up) == (Verdict.LATE, OperatingPoint(32))

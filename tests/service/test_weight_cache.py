@@ -152,3 +152,40 @@ def test_never_more_bytes_nor_networks_than_allowed_and_the_last_used_stays(want
         assert facts.builds - facts.evictions == len(cache)
 
     asyncio.run(story())
+
+
+def test_what_is_evicted_on_its_way_is_not_kept_unless_it_is_wanted_again():
+    async def story(again):
+        workers = InlineWorkers(held=True)
+        cache = cache_of(workers)
+        waiting = asyncio.create_task(cache.get(point(64)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert cache.building() == (point(64),)
+        assert cache.evict(point(64))
+        assert cache.building() == ()
+        if again:
+            cache.request(point(64))
+        workers.run_next()
+        assert (await waiting)[0].point == point(64)
+        assert (point(64) in cache) is again
+        assert cache.evict(point(64)) is again
+
+    for again in (False, True):
+        asyncio.run(story(again))
+
+
+def test_room_is_known_for_what_was_there_before():
+    async def story():
+        cache = cache_of(capacity=250)
+        for resolution in (64, 96):
+            await cache.get(point(resolution))
+        assert cache.has_room_for(point(128))  # whatever its size: to find out
+        await cache.get(point(128))
+        assert point(64) not in cache
+        assert not cache.has_room_for(point(64))
+        cache.evict(point(96))
+        assert cache.has_room_for(point(64))
+        assert not cache_of(most=0).has_room_for(point(64))
+
+    asyncio.run(story())

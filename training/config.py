@@ -54,7 +54,7 @@ class Recipe(BaseModel):
     epochs: int = Field(120, ge=1, description="passes over the training images")
     batch_size: int = Field(256, ge=1, description="images per process and backward pass")
     accumulate: int = Field(1, ge=1, description="batches whose gradients make one step")
-    seed: int = Field(0, ge=0, description="seed of weights, order and crops")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of weights, order and crops")
 
     # The machine.
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")

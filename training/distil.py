@@ -26,17 +26,17 @@ from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.blend import keep_best, keep_native
-from training.config import Recipe
-from training.data.folder import ImageFolder, index_labelled, index_unlabelled, validation_root
+from training.config import Recipe, load_recipe
+from training.data.folder import ImageFolder, index_for_classes, index_unlabelled, validation_root
 from training.data.loader import Normaliser, TrainingLoader, centre_batches
 from training.data.mixing import MixedSamples, ResolutionDraw, SteppedOrder
 from training.depthwise import use_fast_depthwise
 from training.distributed import Group
-from training.errors import DataError, RecipeError
+from training.errors import RecipeError
 from training.export import stored_type
 from training.native import native_resolution, pupils
 from training.objective import Batch, Objective, Parts, Passes
-from training.run import Task, recipe_fields, trainable, validation_scores
+from training.run import Task, check_as_bundle, recipe_fields, trainable, trained_scores
 from training.temper import temper
 
 _TEMPERED_ON = 64
@@ -239,33 +239,26 @@ def prepare(
 ) -> tuple[Task, Recipe]:
     """Make the task of distilling a lifted bundle.
 
-    With labelled `data` its accuracy is measured on the way; without, the agreement with the
-    teacher on images that are held out.
+    What was learnt is judged by the agreement with the teacher on images that are held out. With
+    labelled `data` the accuracy on it is what one sees on the way.
     """
     start = load_bundle(source)
     manifest = start.manifest
-    recipe = layered(recipe_fields(manifest) | {"optimizer": "adamw", "learning_rate": 1e-3})
-    if recipe.resolutions != manifest.network.resolutions:
-        raise RecipeError(
-            f"The bundle's resolutions are {manifest.network.resolutions}; lift it again to have "
-            f"{recipe.resolutions}."
-        )
+    recipe = layered(load_recipe("distil") | recipe_fields(manifest))
+    check_as_bundle(recipe, manifest)
     network = trainable(start.network)
     draw = resolution_draw(network, recipe)
     training, held = split(index_unlabelled(images).limited(recipe.limit_images), recipe.hold_out)
+    labelled: ImageFolder | None = None
+    if data is not None:
+        labelled = index_for_classes(validation_root(data), manifest.classes)
     if recipe.temper:
         few = training.limited(_TEMPERED_ON)
         for resolution, factor in temper(network, few, manifest.preprocessing).items():
             log.info("At %d the features are scaled by %.2f to begin with.", resolution, factor)
-    validation: ImageFolder | None = None
-    if data is not None:
-        validation = index_labelled(validation_root(data))
-        if len(validation.classes) != len(manifest.classes):
-            raise DataError(
-                f"{data} has {len(validation.classes)} classes, the bundle {len(manifest.classes)}."
-            )
-    elif len(held):
-        validation = teacher_labelled(network, held, manifest.classes, manifest.preprocessing)
+    judges: ImageFolder | None = None
+    if len(held) and (recipe.blend or labelled is None):
+        judges = teacher_labelled(network, held, manifest.classes, manifest.preprocessing)
 
     def objective(net: ScaleAdaptiveNetwork, chosen: Recipe) -> Objective:
         return NativeTeacher(
@@ -283,8 +276,8 @@ def prepare(
         start = {name: tensor.to(group.device) for name, tensor in before.items()}
 
         def agreement() -> dict[int, float]:
-            found = validation_scores(task, chosen, group)
-            assert found is not None
+            assert judges is not None
+            found = trained_scores(task, judges, chosen, group)
             return {probe.test: score.top1 for probe, score in found.scores.items()}
 
         scores = keep_best(net, start, lambda: statistics.fmean(agreement().values()))
@@ -302,11 +295,11 @@ def prepare(
         classes=manifest.classes,
         preprocessing=manifest.preprocessing,
         training=training,
-        validation=validation,
+        validation=labelled or judges,
         objective=objective,
-        teacher_labels=data is None,
+        teacher_labels=labelled is None,
         stored_as=stored_type(source),
-        finish=finish if recipe.blend and data is None and validation is not None else None,
+        finish=finish if recipe.blend and judges is not None else None,
         told={"started_from": manifest.name, "images": len(training)}
         | {k: manifest.provenance[k] for k in kept if k in manifest.provenance},
     )

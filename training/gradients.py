@@ -57,14 +57,6 @@ class FlatGradients:
             own.copy_(part.view_as(own))
         return bool(self._flat[-1].item() > 0)
 
-    def scale(self, factor: float) -> None:
-        """Multiply all gradients."""
-        self.flat.mul_(factor)
-
-    def is_finite(self) -> bool:
-        """Tell whether no gradient is infinite or NaN."""
-        return bool(torch.isfinite(self.flat.sum()).item())
-
     def clip(self, norm: float) -> None:
         """Shrink the gradient to `norm` if it is longer."""
         length = torch.linalg.vector_norm(self.flat)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from san_core.bundle import Accuracy, Manifest
 from san_core.bundle import load as load_bundle
@@ -15,12 +16,12 @@ from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from training import checkpoint, curves
 from training.config import Recipe
-from training.data.folder import ImageFolder
+from training.data.folder import ImageFolder, index_training
 from training.data.loader import Normaliser, TrainingLoader
 from training.data.order import Order
 from training.data.samples import TrainingSamples
 from training.distributed import Group
-from training.errors import CheckpointError, DataError
+from training.errors import CheckpointError, RecipeError
 from training.evaluate import Measurement, Probe, measure
 from training.export import accuracy_entry, export, provenance
 from training.interrupt import stop_on_signal
@@ -101,16 +102,13 @@ def from_scratch(recipe: Recipe, training: ImageFolder, validation: ImageFolder 
 
 
 def from_bundle(
-    source: Path,
-    training: ImageFolder,
-    validation: ImageFolder | None,
-    layered: Callable[[dict[str, Any]], Recipe],
+    source: Path, data: Path, layered: Callable[[dict[str, Any]], Recipe]
 ) -> tuple[Task, Recipe]:
     """Make the task of training a bundle's network further on labelled images."""
     start = load_bundle(source)
-    if set(training.classes) != set(start.manifest.classes):
-        raise DataError(f"The classes of {training.root} are not those of {source}.")
     recipe = layered(recipe_fields(start.manifest))
+    check_as_bundle(recipe, start.manifest)
+    training, validation = index_training(data, start.manifest.classes)
     task = from_scratch(recipe, training, validation)
     task.network = trainable(start.network)
     task.preprocessing = start.manifest.preprocessing
@@ -132,8 +130,23 @@ def recipe_fields(manifest: Manifest) -> dict[str, Any]:
     }
 
 
+def check_as_bundle(recipe: Recipe, manifest: Manifest) -> None:
+    """Refuse a recipe that describes another network than the bundle it starts from."""
+    for name, decided in recipe_fields(manifest).items():
+        asked = getattr(recipe, name)
+        if asked != decided:
+            raise RecipeError(
+                f"The bundle {manifest.name} has {name} = {decided}, and training does not change "
+                f"that to {asked}. Leave it out of recipe and options, or make another bundle."
+            )
+
+
 def trainable(network: ScaleAdaptiveNetwork) -> ScaleAdaptiveNetwork:
-    """Give a loaded network storage of its own (a bundle's is the mapped file) and gradients."""
+    """Give a loaded network storage of its own (a bundle's is the mapped file) and gradients.
+
+    Calibrated statistics are dropped: they are those of the network as it was.
+    """
+    network.calibrated = nn.ModuleDict()
     own = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     network.load_state_dict(own, assign=True)
     return network.requires_grad_(True)
@@ -153,14 +166,12 @@ def check_resumable(folder: Path, recipe: Recipe) -> None:
         )
 
 
-def validation_scores(task: Task, recipe: Recipe, group: Group) -> Measurement | None:
-    """Measure every trained resolution on the validation images, if there are any."""
-    if task.validation is None:
-        return None
+def trained_scores(task: Task, images: ImageFolder, recipe: Recipe, group: Group) -> Measurement:
+    """Measure every trained resolution on labelled images."""
     return measure(
         task.network,
         [Probe(side, side) for side in task.network.resolutions],
-        task.validation,
+        images,
         task.preprocessing,
         group,
         batch_size=recipe.batch_size,
@@ -196,8 +207,8 @@ def train(
     measured: dict[int, Accuracy] = {}
 
     def validate() -> dict[int, float]:
-        found = validation_scores(task, recipe, group)
-        assert found is not None
+        assert task.validation is not None
+        found = trained_scores(task, task.validation, recipe, group)
         for probe, score in found.scores.items():
             measured[probe.test] = accuracy_entry(probe.test, score, _dataset(task))
         return {side: entry.top1 for side, entry in measured.items()}
@@ -226,29 +237,36 @@ def train(
     with trainer.averaged_weights():
         if bundle and task.finish:
             task.told |= task.finish(task.network, recipe, group)
-        if bundle and task.validation and not measured:
+            measured.clear()  # it was of the network before
+        if bundle and task.validation and not task.teacher_labels and not measured:
             validate()
-        if group.is_main:
-            curves.draw(folder)
-            if bundle:
-                told = provenance(recipe, data=str(task.training.root), **task.told)
-                export(
-                    bundle,
-                    task.network,
-                    classes=task.classes,
-                    preprocessing=task.preprocessing,
-                    told=told,
-                    accuracy=() if task.teacher_labels else tuple(measured.values()),
-                    dtype=task.stored_as,
-                )
-                bar.say(f"Wrote {bundle}.")
+        if bundle and group.is_main:
+            export(
+                bundle,
+                task.network,
+                classes=task.classes,
+                preprocessing=task.preprocessing,
+                told=provenance(recipe, data=str(task.training.root), **task.told),
+                accuracy=() if task.teacher_labels else tuple(measured.values()),
+                dtype=task.stored_as,
+            )
+            bar.say(f"Wrote {bundle}.")
+    if group.is_main:
+        _draw_curves(folder)
     group.barrier()
     return True
 
 
+def _draw_curves(folder: Path) -> None:
+    try:
+        curves.draw(folder)
+    except Exception as error:  # a picture, of whatever a drawing library raises, costs no training
+        log.warning("The curves were not drawn (%s); try again: san report curves RUN.", error)
+
+
 def _dataset(task: Task) -> str:
     assert task.validation is not None
-    root = task.validation.root
+    root = task.validation.root.resolve()
     return f"{root.parent.name}/{root.name}"
 
 

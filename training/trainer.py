@@ -30,6 +30,7 @@ from training.runlog import RunLog
 from training.schedule import HalfCosine
 
 _FLUSH_EVERY = 10
+_SEED_BITS = 2**63 - 1  # what torch takes of a seed
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 log = logging.getLogger(__name__)
@@ -113,13 +114,20 @@ class Trainer:
     # Saving and resuming.
 
     def save(self) -> None:
-        """Write the checkpoint; a failure leaves the last good one and raises CheckpointError."""
-        if not self.group.is_main:
-            return
+        """Write the checkpoint; a failure leaves the last good one and raises CheckpointError.
+
+        A state that is no number is never written: that would leave nothing to go back to.
+        """
         tensors = checkpoint.module_tensors(self.network, "network/")
         tensors |= checkpoint.optimizer_tensors(self.optimizer, self._names)
         if self.average:
             tensors |= {f"average/{k}": v for k, v in self.average.tensors.items()}
+        # In every process: all hold the same numbers, and must end together or they would wait.
+        for name, tensor in tensors.items():
+            if not bool(torch.isfinite(tensor).all()):
+                raise self._diverged(f"{name} holds a number that is not finite")
+        if not self.group.is_main:
+            return
         state = {
             "position": asdict(self.position),
             "images_per_step": self.loader.order.images_per_step,
@@ -128,6 +136,12 @@ class Trainer:
             "recipe": self.recipe.model_dump(mode="json"),
         }
         checkpoint.save(self.path, Checkpoint(tensors, state))
+
+    def _diverged(self, what: str) -> DivergedError:
+        return DivergedError(
+            f"{what} at step {self.global_step}. Lower --learning-rate, add --warmup-epochs or set "
+            "--clip-norm; the last checkpoint is from before."
+        )
 
     def _try_to_save(self) -> None:
         try:
@@ -233,7 +247,7 @@ class Trainer:
         """Take one optimizer step; return its learning rate and whether to stop after it."""
         step = self.global_step
         # Dropout's randomness is a function of the step too, which makes a resume exact.
-        torch.manual_seed((self.recipe.seed << 40) + step * 4096 + self.group.rank)
+        torch.manual_seed((self.recipe.seed << 40) + step * 4096 + self.group.rank & _SEED_BITS)
         rate = self.schedule(step)
         for settings in self.optimizer.param_groups:
             settings["lr"] = rate
@@ -264,10 +278,7 @@ class Trainer:
     def _report(self, events: RunLog, rate: float, taken: int, spent: float) -> None:
         now = self._meter.flush()
         if not math.isfinite(now.loss):
-            raise DivergedError(
-                f"The loss is {now.loss} at step {self.global_step}. Lower --learning-rate, add "
-                "--warmup-epochs or set --clip-norm; the last checkpoint is from before."
-            )
+            raise self._diverged(f"The loss is {now.loss}")
         order, total = self.loader.order, self.schedule.total_steps
         per_second = taken * order.images_per_step / max(spent, 1e-9)
         wait_share = min(1.0, self.loader.wait_seconds / max(spent, 1e-9))

@@ -1,3 +1,4 @@
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,15 @@ from san_core.mode import Mode
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from training import distil, runlog
 from training.commands import train as command
-from training.config import Recipe
+from training.config import Recipe, load_recipe, make_recipe
 from training.data.folder import index_unlabelled
 from training.data.mixing import ResolutionDraw
-from training.errors import RecipeError
+from training.distributed import Group
+from training.errors import DataError, RecipeError
 from training.export import stored_type
 from training.lift import lift
 from training.objective import Batch, Passes
+from training.run import Task, recipe_fields
 
 RESOLUTIONS = (64, 48, 32)
 CLASSES = ("a", "b", "c")
@@ -64,8 +67,6 @@ def passes() -> Passes:
 
 
 def distilled(source: Path, images: Path, run: Path, *options: str) -> tuple[int, Path]:
-    import argparse
-
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     out = run.with_suffix(".safetensors")
@@ -73,7 +74,9 @@ def distilled(source: Path, images: Path, run: Path, *options: str) -> tuple[int
         *("--from", str(source), "--images", str(images), "--output", str(run)),
         *("--export", str(out), "--epochs", "2", "--batch-size", "4", "--workers", "0"),
         *("--hold-out", "0.2", "--crop-area", "0.5", "--device", "cpu", "--quiet"),
-        *("--no-decay-norms", "--ema-decay", "0.5"),
+        *("--learning-rate", "1e-3", "--weight-decay", "1e-4", "--ema-decay", "0.5"),
+        *("--warmup-epochs", "0", "--no-between", "--mixup", "0", "--cutmix", "0"),
+        *("--validate-every", "1", "--no-channels-last"),
     ]
     return command.run(parser.parse_args([*given, *options])), out
 
@@ -233,5 +236,68 @@ def test_the_held_out_part_is_disjoint_and_spread(images: Path) -> None:
 
 
 def test_other_resolutions_than_the_bundles_are_refused(source: Path, images: Path) -> None:
-    with pytest.raises(RecipeError, match="lift it again"):
-        distil.prepare(source, images, None, lambda defaults: Recipe(resolutions=(64, 32)))
+    with pytest.raises(RecipeError, match=r"has resolutions = \(64, 48, 32\)"):
+        distil.prepare(source, images, None, lambda d: make_recipe(d, {"resolutions": (64, 32)}))
+
+
+def test_a_bundle_and_images_are_enough(
+    source: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = {}
+
+    def train(_task: Task, recipe: Recipe, _group: Group, folder: Path, **options: object) -> bool:
+        seen.update(options, recipe=recipe, folder=folder)
+        return True
+
+    monkeypatch.setattr(command, "train", train)
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    given = ["--from", str(source), "--images", str(images), "--labels", "none"]
+    assert command.run(parser.parse_args(given)) == 0
+    assert seen["folder"] == Path("runs/lifted")
+    assert seen["bundle"] == Path("runs/lifted/bundle.safetensors")
+    expected = make_recipe(load_recipe("distil"), recipe_fields(bundle.read_manifest(source)))
+    assert seen["recipe"] == expected
+
+
+def test_labels_are_shown_and_agreement_still_decides_what_is_kept(
+    source: Path, images: Path, tmp_path: Path
+) -> None:
+    start = bundle.load(source)
+    unsorted = start.manifest.model_copy(update={"classes": ("c", "a", "b")})
+    bundle.save(source, start.network, unsorted)
+    for name, picture in zip("abc", sorted(images.iterdir()), strict=False):
+        folder = tmp_path / "data" / "val" / name
+        folder.mkdir(parents=True)
+        (folder / "1.jpg").write_bytes(picture.read_bytes())
+    task, _ = distil.prepare(source, images, tmp_path / "data", make_recipe)
+    assert task.classes == ("c", "a", "b")
+    assert task.validation is not None
+    assert task.validation.labels == (1, 2, 0)
+    data = ("--data", str(tmp_path / "data"))
+    _, out = distilled(source, images, tmp_path / "run", *data)
+    manifest = bundle.read_manifest(out)
+    assert "agreement_by_share_kept" in manifest.provenance
+    assert [(a.resolution, a.n, a.dataset) for a in manifest.accuracy] == [
+        (side, 3, "data/val") for side in RESOLUTIONS
+    ]
+
+
+def test_too_few_images_for_a_batch_are_refused_by_name(
+    source: Path, images: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="--batch-size"):
+        distilled(source, images, tmp_path / "run", "--batch-size", "32")
+
+
+def test_calibrated_statistics_do_not_outlive_further_training(
+    source: Path, images: Path, tmp_path: Path
+) -> None:
+    start = bundle.load(source)
+    flat = start.network.batch_norm(48).flat()
+    start.network.set_calibrated(40, {n: flat[n] for n in ("running_mean", "running_var")})
+    bundle.save(source, start.network, start.manifest)
+    assert bundle.read_manifest(source).calibrated == (40,)
+    _, out = distilled(source, images, tmp_path / "run", "--epochs", "1")
+    assert bundle.read_manifest(out).calibrated == ()

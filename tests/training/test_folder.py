@@ -72,10 +72,40 @@ def test_a_limited_folder_keeps_every_class(tmp_path: Path) -> None:
 
 
 def test_labels_for_a_networks_classes(tmp_path: Path) -> None:
-    touch(tmp_path, "named/b/1.jpg", "numbered/0002/1.jpg", "ordered/n1/1.jpg", "ordered/n2/1.jpg")
+    touch(tmp_path, "named/b/1.jpg", "numbered/0002/1.jpg")
+    touch(tmp_path, "wordnet/n01440764/1.jpg", "wordnet/n01443537/1.jpg")
     classes = ("a", "b", "c")
     assert index_for_classes(tmp_path / "named", classes).labels == (1,)
     assert index_for_classes(tmp_path / "numbered", classes).labels == (2,)
-    assert index_for_classes(tmp_path / "ordered", ("x", "y")).labels == (0, 1)
-    with pytest.raises(DataError, match="'n1'"):
-        index_for_classes(tmp_path / "ordered", classes)
+    assert index_for_classes(tmp_path / "wordnet", ("x", "y")).labels == (0, 1)
+    with pytest.raises(DataError, match="unexpected: n01440764"):
+        index_for_classes(tmp_path / "wordnet", classes)
+
+
+def test_numbers_are_numbers_however_they_are_written(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"short/{number}/1.jpg" for number in (0, 1, 2, 10)))
+    classes = tuple("abcdefghijk")
+    assert index_for_classes(tmp_path / "short", classes).labels == (0, 1, 10, 2)
+    touch(tmp_path, *(f"imagenet/{number:04}/1.jpg" for number in range(1000)))
+    thousand = tuple(f"name {number}" for number in range(1000))
+    assert index_for_classes(tmp_path / "imagenet", thousand).labels == tuple(range(1000))
+
+
+def test_other_names_are_no_classes_even_if_as_many(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/1.jpg", "cow/1.jpg")
+    with pytest.raises(DataError, match="missing: a, b; unexpected: cat, cow"):
+        index_for_classes(tmp_path, ("a", "b"))
+    touch(tmp_path, "mixed/cat/1.jpg", "mixed/0/1.jpg")
+    with pytest.raises(DataError, match="missing: dog; unexpected: 0"):
+        index_for_classes(tmp_path / "mixed", ("cat", "dog"))
+
+
+def test_training_further_takes_labels_in_the_networks_order(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{part}/{name}/1.jpg" for part in ("train", "val") for name in "abc"))
+    training, validation = index_training(tmp_path, ("c", "a", "b"))
+    assert validation is not None
+    for folder in (training, validation):
+        assert folder.classes == ("c", "a", "b")
+        assert [folder.classes[label] for label in folder.labels] == [f[0] for f in folder.files]
+    with pytest.raises(DataError, match="no images of d"):
+        index_training(tmp_path, ("c", "a", "b", "d"))

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from training import checkpoint, run, runlog
 from training.config import Recipe, make_recipe
 from training.data.folder import index_training
 from training.distributed import Group
-from training.errors import CheckpointError, DivergedError
+from training.errors import CheckpointError, DivergedError, RecipeError
 from training.interrupt import StopRequest
 from training.objective import Batch, MixedScale, Parts, Passes
 from training.run import Task
@@ -215,10 +216,70 @@ def test_a_loss_that_is_no_number_stops_with_advice(
     assert not (tmp_path / checkpoint.FILE_NAME).exists()
 
 
+def test_a_finished_training_is_exported_even_if_its_curves_cannot_be_drawn(
+    make_task: MakeTask,
+    alone: Group,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def draw(_folder: Path) -> None:
+        raise RuntimeError("no fonts")
+
+    monkeypatch.setattr(run.curves, "draw", draw)
+    bundle = tmp_path / "mine.safetensors"
+    recipe = changed(epochs=1)
+    assert run.train(make_task(), recipe, alone, tmp_path / "run", bundle=bundle, quiet=True)
+    assert bundle.is_file()
+    assert "not drawn (no fonts)" in caplog.text
+
+
+def test_a_state_that_is_no_number_never_replaces_a_good_checkpoint(
+    make_task: MakeTask, alone: Group, tmp_path: Path
+) -> None:
+    recipe = changed(epochs=1, checkpoint_steps=1)
+    task = make_task()
+
+    class Spoiled(MixedScale):
+        steps = 0
+
+        def run(self, batch: Batch, passes: Passes) -> Parts:
+            self.steps += 1
+            parts = super().run(batch, passes)
+            if self.steps == 3:
+                self.network.meta_learner.bias.grad[0] = math.nan  # type: ignore[index]
+            return parts
+
+    loader = run._loader(task, recipe, alone, task.network.resolutions)
+    normalise = run.Normaliser(task.preprocessing, alone.device)
+    trainer = Trainer(Spoiled(task.network), loader, normalise, recipe, alone, tmp_path)
+    with pytest.raises(DivergedError, match="last checkpoint is from before"):
+        trainer.fit()
+    kept = checkpoint.load(trainer.path)
+    assert kept.state["position"] == {"epoch": 0, "step": 2}
+    assert all(bool(t.isfinite().all()) for t in kept.tensors.values())
+
+
+def test_seeds_of_any_size_are_taken_and_small_ones_mean_what_they_did(
+    make_task: MakeTask, alone: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    seed = torch.manual_seed
+    monkeypatch.setattr(torch, "manual_seed", lambda value: (seeds.append(value), seed(value))[1])
+    task = make_task()
+    for number, given in enumerate((5, 2**63 - 1)):
+        seeds.clear()
+        recipe = changed(epochs=1, seed=given, limit_images=6)
+        assert run.train(task, recipe, alone, tmp_path / str(number), quiet=True)
+        assert seeds[0] == (given << 40) % 2**63
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {"precision": "bfloat16"},
+        {"precision": "float16"},
+        {"compile": True},
         {"channels_last": True},
         {"shared_batch_norm": True},
         {"beta": 0.0},
@@ -228,8 +289,14 @@ def test_a_loss_that_is_no_number_stops_with_advice(
     ],
 )
 def test_every_variant_runs_in_the_same_loop(
-    make_task: MakeTask, alone: Group, tmp_path: Path, fields: dict[str, object]
+    make_task: MakeTask,
+    alone: Group,
+    tmp_path: Path,
+    fields: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The graphs are captured as they are for a GPU; generating code for them would take minutes.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     recipe = changed(epochs=1, limit_images=12, **fields)
     task = make_task(
         resolutions=recipe.resolutions,
@@ -262,7 +329,10 @@ def test_the_bundle_has_recipe_classes_and_accuracy(
     }
     assert_same(weights(bundle.network), weights(task.network))
 
-    again, further = run.from_bundle(path, training, validation, lambda d: make_recipe(d, fields))
+    again, further = run.from_bundle(path, data, lambda d: make_recipe(d, fields))
     assert further.resolutions == (64, 32)
     assert_same(weights(again.network), weights(task.network))
     assert all(p.requires_grad for p in again.network.parameters())
+    for other in ({"architecture": "resnet18"}, {"crop_ratio": 0.5}, {"resolutions": (48, 32)}):
+        with pytest.raises(RecipeError, match=f"has {next(iter(other))} ="):
+            run.from_bundle(path, data, lambda d, other=other: make_recipe(d, other))

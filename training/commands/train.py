@@ -17,6 +17,10 @@ from training.run import Task, from_bundle, from_scratch, train
 HELP = "Train a scale adaptive network on a folder of images, resumably."
 
 _INTERRUPTED = 130
+_RUNS = Path("runs")
+_BUNDLE = "bundle.safetensors"
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--labels", choices=("none",), default="none", help="what is known about --images"
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="RUN", help="run folder")
+    parser.add_argument(
+        "--output", type=Path, metavar="RUN", help="run folder (default with --from: runs/BUNDLE)"
+    )
     parser.add_argument("--resume", action="store_true", help="continue the run in --output")
-    parser.add_argument("--export", type=Path, metavar="BUNDLE", help="write a bundle at the end")
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="BUNDLE",
+        help=f"write a bundle at the end (default with --images: RUN/{_BUNDLE})",
+    )
     parser.add_argument(
         "--baseline",
         action="store_true",
@@ -41,6 +52,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_recipe_arguments(parser)
+
+
+def _settle_places(args: argparse.Namespace) -> None:
+    """Check where images come from, and say where run and bundle go if that was left open."""
+    if args.images is not None and args.source is None:
+        raise RecipeError("--images distils a bundle: say which one with --from.")
+    if args.images is None and args.data is None:
+        raise RecipeError("Say where the images are with --data DIR.")
+    if args.output is None:
+        if args.source is None:
+            raise RecipeError("Say where the run shall be kept with --output RUN.")
+        args.output = _RUNS / args.source.stem
+        log.info("The run is kept in %s.", args.output)
+    if args.images is not None and args.export is None:
+        args.export = args.output / _BUNDLE
+        log.info("The distilled bundle will be %s.", args.export)
 
 
 def _stored(args: argparse.Namespace) -> dict[str, Any]:
@@ -63,16 +90,12 @@ def _layers(args: argparse.Namespace) -> Callable[[dict[str, Any]], Recipe]:
 def _prepare(args: argparse.Namespace) -> tuple[Task, Recipe]:
     layered = _layers(args)
     if args.images is not None:
-        if args.source is None:
-            raise RecipeError("--images distils a bundle: say which one with --from.")
         from training import distil  # only for this kind of run
 
         return distil.prepare(args.source, args.images, args.data, layered)
-    if args.data is None:
-        raise RecipeError("Say where the images are with --data DIR.")
-    training, validation = index_training(args.data)
     if args.source is not None:
-        return from_bundle(args.source, training, validation, layered)
+        return from_bundle(args.source, args.data, layered)
+    training, validation = index_training(args.data)
     recipe = layered({})
     if args.baseline and len(recipe.resolutions) != 1:
         raise RecipeError("A baseline has one resolution: say which with --resolutions.")
@@ -83,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, and export if asked."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     keep_freed_memory()
+    _settle_places(args)
     task, recipe = _prepare(args)
     with joined_group(recipe.device) as group:
         if not group.is_main:

@@ -1,5 +1,7 @@
 """Which images there are: an ImageFolder (one folder per class), or images without labels."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +11,8 @@ SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 )
 UNLABELLED = -1
+
+_WORDNET_ID = re.compile(r"n\d{8}")
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,18 @@ def _images_below(folder: Path) -> list[Path]:
     )
 
 
+def _disagreement(root: Path, found: Iterable[str], classes: tuple[str, ...]) -> DataError:
+    """Say which class folders are too few and which too many."""
+    missing = sorted({*classes} - {*found})
+    extra = sorted({*found} - {*classes})
+    return DataError(
+        f"The classes of {root} do not agree with the {len(classes)} expected"
+        + (f"; missing: {', '.join(missing[:5])}" if missing else "")
+        + (f"; unexpected: {', '.join(extra[:5])}" if extra else "")
+        + f". Name the folders as the classes, or by their numbers, 0 to {len(classes) - 1}."
+    )
+
+
 def index_labelled(root: Path, classes: tuple[str, ...] | None = None) -> ImageFolder:
     """Index `root`/CLASS/**/image; with `classes` given, the folders must be those."""
     if not root.is_dir():
@@ -59,14 +75,7 @@ def index_labelled(root: Path, classes: tuple[str, ...] | None = None) -> ImageF
         )
     found = tuple(sorted(p.name for p in root.iterdir() if p.is_dir() and p.name[0] != "."))
     if classes is not None and set(found) != set(classes):
-        missing = sorted(set(classes) - set(found))
-        extra = sorted(set(found) - set(classes))
-        raise DataError(
-            f"The classes of {root} do not agree with the {len(classes)} expected"
-            + (f"; missing: {', '.join(missing[:5])}" if missing else "")
-            + (f"; unexpected: {', '.join(extra[:5])}" if extra else "")
-            + "."
-        )
+        raise _disagreement(root, found, classes)
     classes = classes or found
     files: list[str] = []
     labels: list[int] = []
@@ -82,26 +91,29 @@ def index_labelled(root: Path, classes: tuple[str, ...] | None = None) -> ImageF
 def index_for_classes(root: Path, classes: tuple[str, ...]) -> ImageFolder:
     """Index labelled images for a network whose classes are given, some of them perhaps unseen.
 
-    Folders are named as the classes, or by their numbers, or (as ImageNet's) are as many as the
-    classes and sort as they do.
+    Folders are named as the classes, or by their numbers, or by the WordNet ids of all of them,
+    which sort as ImageNet's classes do.
     """
     found = index_labelled(root)
-    known = {name: number for number, name in enumerate(classes)}
-    names = found.classes
-    if all(name in known for name in names):
-        numbers = [known[name] for name in names]
-    elif all(name.isdecimal() and int(name) < len(classes) for name in names):
-        numbers = [int(name) for name in names]
-    elif len(names) == len(classes):
-        numbers = list(range(len(classes)))
-    else:
-        stranger = next(name for name in names if name not in known)
-        raise DataError(
-            f"{root} has {len(names)} classes such as {stranger!r} and the network knows "
-            f"{len(classes)} others. Name the folders as its classes or by their numbers."
-        )
+    numbers = _numbers(found.classes, classes)
+    if numbers is None:
+        raise _disagreement(root, found.classes, classes)
     labels = tuple(numbers[label] for label in found.labels)
     return ImageFolder(root, classes, found.files, labels)
+
+
+def _numbers(names: tuple[str, ...], classes: tuple[str, ...]) -> list[int] | None:
+    """Return which class each folder name stands for; None if that cannot be told."""
+    known = {name: number for number, name in enumerate(classes)}
+    if all(name in known for name in names):
+        return [known[name] for name in names]
+    if any(name in known for name in names):
+        return None
+    if all(name.isdecimal() and int(name) < len(classes) for name in names):
+        return [int(name) for name in names]
+    if len(names) == len(classes) and all(_WORDNET_ID.fullmatch(name) for name in names):
+        return list(range(len(classes)))
+    return None
 
 
 def index_unlabelled(root: Path) -> ImageFolder:
@@ -119,14 +131,24 @@ def validation_root(data: Path) -> Path:
     return data / "val" if (data / "val").is_dir() else data
 
 
-def index_training(data: Path) -> tuple[ImageFolder, ImageFolder | None]:
+def index_training(
+    data: Path, classes: tuple[str, ...] | None = None
+) -> tuple[ImageFolder, ImageFolder | None]:
     """Index DATA/train and DATA/val, whose class lists must agree.
 
+    Labels follow `classes` if these are given, all of which must then have training images.
     Without a train/ folder, DATA itself holds the classes and there is no validation.
     """
-    if not (data / "train").is_dir():
-        return index_labelled(data), None
-    train = index_labelled(data / "train")
-    if not (data / "val").is_dir():
+    split = (data / "train").is_dir()
+    root = data / "train" if split else data
+    train = index_labelled(root) if classes is None else index_for_classes(root, classes)
+    if classes is not None:
+        unseen = sorted({*range(len(classes))} - {*train.labels})
+        if unseen:
+            names = ", ".join(classes[number] for number in unseen[:5])
+            raise DataError(f"{root} has no images of {names}. Add some, or train a new network.")
+    if not split or not (data / "val").is_dir():
         return train, None
-    return train, index_labelled(data / "val", train.classes)
+    if classes is None:
+        return train, index_labelled(data / "val", train.classes)
+    return train, index_for_classes(data / "val", classes)

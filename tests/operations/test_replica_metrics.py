@@ -8,7 +8,9 @@ from deploy.replica_metrics import ReplicaMetrics
 from san_core.frontier import OperatingPoint
 from service.observability.ledger import SECONDS, Ledger
 from service.observability.record import Outcome, RequestRecord, Timing
+from service.settings import Settings
 from service.terms import Terms
+from tests.service.conftest import picture, serving, write_bundle
 
 
 class Metric:
@@ -118,3 +120,21 @@ def test_an_accuracy_of_nothing_is_counted_but_not_added(ledger, made):
 def test_the_moment_is_told_as_gauges(metrics, made):
     metrics.look(ready=True, inside=3)
     assert told(made) == {"san_ready": [(1.0,)], "san_inflight_requests": [(3.0,)]}
+
+
+def test_the_service_feeds_them(metrics, made, tmp_path):
+    settings = Settings(
+        bundle=write_bundle(tmp_path / "tiny.safetensors"),
+        cache_dir=tmp_path,
+        engine="torch",
+        engine_threads=1,
+        access_log=False,
+        patience_ms=60_000,
+    )
+    with serving(settings) as running, running.client() as client:
+        metrics.follow(running.service.ledger)
+        assert client.post("/classify", content=picture()).status_code == 200
+        assert client.post("/classify", content=b"no image").status_code >= 400
+    outcomes = [entry[-1] for entry in made["san_request_duration_seconds"].told]
+    assert outcomes == ["answered", "rejected"]
+    assert made["san_budgets"].told == [(1, "none")]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.decode [--quick] [--bundle FILE] [--data DIR]
 
-One thread. With `--data` (one folder of images per class) also the top-1 of each, by the float
+One thread. With `--data` (as for `san evaluate`) also the top-1 of each, by the float
 engine, and of the service itself, asked over HTTP image by image: both must give what the
 reference gives, which is how `san evaluate` decodes.
 """
@@ -10,7 +10,6 @@ reference gives, which is how `san evaluate` decodes.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -34,6 +33,7 @@ from san_core.frontier import OperatingPoint
 from san_core.preprocessing import Preprocessing, decode
 from service import jpeg
 from service.engines.openvino_engine import OpenVinoEngine
+from training.data.folder import index_for_classes, validation_root
 
 REFERENCE, REDUCED, FAST = "reference", "Pillow at reduced scale", "fast path"
 SERVED = "over HTTP"
@@ -94,13 +94,10 @@ def top1(
     bundle: Bundle, client: Client, root: Path, resolutions: list[int], quick: bool
 ) -> list[dict[str, Any]]:
     """How often each way's best class is the folder's, and the reference's."""
-    files = [f for f in sorted(root.glob("*/*")) if f.is_file()]
-    if not files:
-        raise SystemExit(f"No images in {root}: it needs one folder of images per class.")
-    names = sorted({f.parent.name for f in files})
-    if quick:
-        files = files[:: math.ceil(len(files) / _QUICK_IMAGES)]
-    labels = np.array([names.index(f.parent.name) for f in files])
+    folder = index_for_classes(validation_root(root), bundle.manifest.classes)
+    folder = folder.limited(_QUICK_IMAGES if quick else 0)
+    files = [folder.path(index) for index in range(len(folder))]
+    labels = np.array(folder.labels)
     engine = OpenVinoEngine(bundle, threads=1, max_batch=1)
     how, found = bundle.manifest.preprocessing, []
     for resolution in resolutions:

@@ -189,6 +189,10 @@ class Deployment:
         done.set_result(ready)
         return Build(done, own=False)
 
+    async def warm_frontier(self) -> None:
+        """Make every point of the frontier ready, the most accurate first."""
+        await self.cache.warm(listing.point for listing in reversed(self.frontier))
+
     def restore(self, point: OperatingPoint) -> None:
         """Make a point of the frontier ready again in the background.
 

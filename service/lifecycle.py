@@ -155,13 +155,17 @@ class Service:
     async def reload(self) -> Deployment:
         """Read the bundle again and swap it in without dropping a request.
 
-        A broken one leaves the old one serving.
+        The old one serves until the new one has its frontier ready; a broken one leaves it serving.
         """
+        await self._settled.wait()  # the first bundle may still be on its way
         async with self._reloading:
+            if self.is_leaving:
+                raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.pipeline.deployment
             try:
                 async with self.crew.turn():
                     new = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
+                    await self._prepare(new)
             except Exception as error:
                 self.ledger.reloads["failed"] += 1
                 logger.exception("reload failed; the old bundle goes on serving")
@@ -234,11 +238,19 @@ class Service:
         except SanError as error:  # limits so tight that no photograph passes
             logger.info("no rehearsal: %s", error)
 
+    async def _prepare(self, deployment: Deployment) -> None:
+        """Make a deployment as ready as the one it replaces has become."""
+        try:
+            await deployment.warm_frontier()
+            await self._rehearse(deployment)
+        except BaseException:
+            await deployment.close()
+            raise
+
     def _install(self, deployment: Deployment) -> None:
         self.ledger.resolutions = frozenset(deployment.catalogue.resolutions)
         self.pipeline.deployment = deployment
-        points = [listing.point for listing in reversed(deployment.frontier)]
-        self._spawn(deployment.cache.warm(points), "warm up")
+        self._spawn(deployment.warm_frontier(), "warm up")
 
     async def _retire(self, old: Deployment) -> None:
         """Close a replaced deployment once the requests that began with it are gone."""

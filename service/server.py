@@ -68,11 +68,11 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and take SIGHUP where signals can be taken."""
+        """Listen, and take SIGHUP where signals can be taken: first, for starting takes long."""
         loop = self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
         with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
             loop.add_signal_handler(signal.SIGHUP, self._reload)
+        await super().startup(sockets)
 
     def _reload(self) -> None:
         logger.info("SIGHUP: reading the bundle again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import socket
 import sys
 import types
@@ -113,6 +114,8 @@ def run(args: argparse.Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in Settings.model_fields}
     given["bundle"] = given["bundle"] or args.positional_bundle
     settings = read_settings(given)
+    # Until the server takes it there is no bundle that could be read again, and nothing to die of.
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
     # Late: torch takes seconds to import, and --help needs none of it.
     from san_core.bundle import read_manifest

@@ -1,4 +1,5 @@
 import argparse
+import signal
 
 import pytest
 
@@ -61,8 +62,14 @@ def test_a_wrong_variable_is_named(monkeypatch):
 def test_a_missing_bundle_is_told_before_anything_starts(parser, tmp_path):
     from san_core.errors import BundleNotFoundError
 
-    with pytest.raises(BundleNotFoundError):
-        serve.run(parser.parse_args([str(tmp_path / "missing.safetensors")]))
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with pytest.raises(BundleNotFoundError):
+            serve.run(parser.parse_args([str(tmp_path / "missing.safetensors")]))
+        # By then SIGHUP, which asks for the bundle to be read again, ends nothing.
+        assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_switch_can_be_turned_off(parser):

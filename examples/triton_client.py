@@ -5,19 +5,28 @@ python examples/triton_client.py photo.jpg --budget-ms 20
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 
+def served_model(address: str) -> str:
+    """The name of the bundle that is served."""
+    with urlopen(f"http://{address}/version") as response:
+        name: str = json.load(response)["model"]["name"]
+    return name
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("images", type=Path, nargs="+")
     parser.add_argument("--address", default="127.0.0.1:8000")
-    parser.add_argument("--model", default="default", help="the bundle's name")
+    parser.add_argument("--model", help="the bundle's name; whichever is served by default")
     parser.add_argument("--budget-ms", type=float)
     args = parser.parse_args()
 
@@ -29,9 +38,10 @@ def main() -> int:
         triton.InferRequestedOutput("resolution"),
     ]
     parameters = {} if args.budget_ms is None else {"budget_ms": args.budget_ms}
+    model = args.model or served_model(args.address)
     with triton.InferenceServerClient(args.address) as client:
         try:
-            result = client.infer(args.model, [image], outputs=outputs, parameters=parameters)
+            result = client.infer(model, [image], outputs=outputs, parameters=parameters)
         except InferenceServerException as error:
             print(error, file=sys.stderr)
             return 1

@@ -34,6 +34,8 @@ class _Sample:
     image: bytes
     resolution: int
     predicted: int
+    model: tuple[str, str]
+    """Name and version of the bundle that answered."""
 
 
 class Agreement:
@@ -68,7 +70,8 @@ class Agreement:
         if self._fraction <= 0 or self._chance.random() >= self._fraction or record.point is None:
             return
         if sum(len(s.image) for s in self._pending) + len(image) <= _PENDING_BYTES:
-            self._pending.append(_Sample(image, record.point.resolution, predicted))
+            model = record.model, record.model_version
+            self._pending.append(_Sample(image, record.point.resolution, predicted, model))
 
     async def watch(self) -> None:
         """Whenever nobody came for a while, look at samples.
@@ -98,6 +101,9 @@ class Agreement:
         deployment = self._pipeline.deployment
         if deployment is None:
             return
+        manifest = deployment.manifest
+        if sample.model != (manifest.name, manifest.version):
+            return  # of another bundle, whose classes may be others
         best = deployment.frontier[-1].point
         network = deployment.cache.ready(best)
         if network is None or best.resolution == sample.resolution:

@@ -11,6 +11,7 @@ SanError                             san_core
     ├── UnknownModelError            404  an inference request for another model
     ├── SlowClientError              408  the body did not arrive in time
     ├── RepeatedFeedbackError        409  feedback was given before
+    ├── OutdatedFeedbackError        409  feedback for an answer of a bundle that was replaced
     ├── ReloadError                  409  the new bundle cannot be served; the old one stays
     ├── BodyTooLargeError            413
     ├── CompressedBodyError          415  a Content-Encoding
@@ -126,6 +127,13 @@ class RepeatedFeedbackError(ServiceError):
 
     status = 409
     title = "Feedback was already given"
+
+
+class OutdatedFeedbackError(ServiceError):
+    """Feedback for an answer of a bundle that was replaced."""
+
+    status = 409
+    title = "Another bundle gave that answer"
 
 
 class ReloadError(ServiceError):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from service.errors import ParameterError, RepeatedFeedbackError, UnknownFeedbackError
+from service.errors import (
+    OutdatedFeedbackError,
+    ParameterError,
+    RepeatedFeedbackError,
+    UnknownFeedbackError,
+)
 
 
 @dataclass(slots=True)
@@ -13,7 +18,8 @@ class Remembered:
     """One answer that feedback may be given for."""
 
     resolution: int
-    model: str
+    model: tuple[str, str]
+    """Name and version of the bundle that answered."""
     best: tuple[int, ...]
     """Class indices, best first (five at most)."""
     expected_accuracy: float | None = None
@@ -51,14 +57,27 @@ class FeedbackStore:
         while len(self._answers) > self._capacity:
             self._answers.popitem(last=False)
 
-    def judge(self, request_id: str, truth: frozenset[int]) -> Judgement:
-        """Compare an answer with the truth (several indices where classes share a name)."""
+    def check_model(self, request_id: str, model: tuple[str, str]) -> None:
+        """Raise if the answer is remembered, but as another bundle's."""
+        answer = self._answers.get(request_id)
+        if answer is not None and answer.model != model:
+            raise OutdatedFeedbackError(
+                f"Request {request_id[:64]!r} was answered by {' '.join(answer.model)}, and "
+                f"{' '.join(model)} serves now: feedback is taken for its own answers only."
+            )
+
+    def judge(self, request_id: str, truth: frozenset[int], model: tuple[str, str]) -> Judgement:
+        """Compare an answer with the truth (several indices where classes share a name).
+
+        The indices are those of `model`'s classes; another bundle's answer is not compared.
+        """
         answer = self._answers.get(request_id)
         if answer is None:
             raise UnknownFeedbackError(
                 f"Request {request_id[:64]!r} is not remembered: it was never answered here, or is "
                 f"older than the last {self._capacity} answers."
             )
+        self.check_model(request_id, model)
         if answer.judged:
             raise RepeatedFeedbackError(
                 f"Feedback for request {request_id[:64]!r} was already given."

@@ -16,7 +16,12 @@ from service.answer import Answer
 from service.crew import Facts
 from service.decoding import Decoder
 from service.deployment import Deployment, EngineChoice, Machinery, deploy
-from service.errors import ReloadError, RepeatedFeedbackError, UnknownFeedbackError
+from service.errors import (
+    OutdatedFeedbackError,
+    ReloadError,
+    RepeatedFeedbackError,
+    UnknownFeedbackError,
+)
 from service.feedback import FeedbackStore, Judgement, Remembered
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
@@ -105,15 +110,22 @@ class Service:
         if self.crew.successor:
             await self._settled.wait()
 
-    async def judge(self, request_id: str, truth: frozenset[int]) -> Judgement:
-        """Compare an answer with the truth, whichever worker gave it, and count it there."""
+    async def judge(
+        self, request_id: str, truth: frozenset[int], model: tuple[str, str]
+    ) -> Judgement:
+        """Compare an answer with the truth, whichever worker gave it, and count it there.
+
+        The truth is in indices of the classes of `model`: a bundle's name and version.
+        """
         try:
-            judged = self.feedback.judge(request_id, truth)
+            judged = self.feedback.judge(request_id, truth, model)
         except UnknownFeedbackError:
-            facts = {"request_id": request_id, "truth": sorted(truth)}
+            facts = {"request_id": request_id, "truth": sorted(truth), "model": model}
             for answer in await self.crew.ask("feedback", facts):
                 if answer and answer["repeated"]:
                     raise RepeatedFeedbackError(answer["repeated"]) from None
+                if answer and answer["outdated"]:
+                    raise OutdatedFeedbackError(answer["outdated"]) from None
                 if answer and answer["judged"]:
                     return Judgement(**answer["judged"])
             raise
@@ -126,14 +138,17 @@ class Service:
         return judged
 
     async def _feedback_for_another(self, facts: Facts) -> Facts:
-        known = facts["request_id"] in self.feedback
+        answer: Facts = {"judged": None, "repeated": None, "outdated": None}
+        request_id, truth, model = facts["request_id"], facts["truth"], facts["model"]
+        if request_id not in self.feedback:
+            return answer
         try:
-            judged = (
-                await self.judge(facts["request_id"], frozenset(facts["truth"])) if known else None
-            )
+            judged = await self.judge(request_id, frozenset(truth), (model[0], model[1]))
         except RepeatedFeedbackError as error:
-            return {"judged": None, "repeated": str(error)}
-        return {"judged": asdict(judged) if judged else None, "repeated": None}
+            return answer | {"repeated": str(error)}
+        except OutdatedFeedbackError as error:
+            return answer | {"outdated": str(error)}
+        return answer | {"judged": asdict(judged)}
 
     async def reload_everywhere(self) -> None:
         """Reload here and, if that went well, in every other worker."""
@@ -288,7 +303,12 @@ class Service:
             best = tuple(p.index for p in answer.predictions[:5])
             self.feedback.remember(
                 record.request_id,
-                Remembered(record.point.resolution, record.model, best, record.expected_accuracy),
+                Remembered(
+                    record.point.resolution,
+                    (record.model, record.model_version),
+                    best,
+                    record.expected_accuracy,
+                ),
             )
             if isinstance(image, bytes):
                 self.agreement.offer(record, image, best[0])

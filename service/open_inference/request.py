@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from san_core.errors import ResolutionError
 from san_core.resolution import check_resolution
-from service.errors import ParameterError, TensorError
+from service.errors import BodyTooLargeError, ParameterError, TensorError
 from service.open_inference import tensors
-from service.terms import Terms, parse_budget, parse_terms
+from service.terms import MAX_BUDGET_MS, Terms, parse_budget, parse_terms
 
 IMAGE = "image"
 PIXELS = "pixels"
@@ -26,6 +26,9 @@ CLASSIFIABLE = (LOGITS, SCORES)
 
 MAX_IMAGES = 64
 """Most images of one request; each is admitted, chosen for and batched by itself."""
+
+MAX_JSON_NUMBERS = 200_000
+"""Most numbers in JSON, one image of 256 px; reading them holds the interpreter, and everybody."""
 
 # Other servers' parameters that mean nothing here; their clients send them unasked.
 _IGNORED = frozenset(
@@ -63,8 +66,9 @@ class InferRequest:
 def parse_request(
     body: bytes, header_length: str | None = None, budget_header: str | None = None
 ) -> InferRequest:
-    """Read a request; raises TensorError or ParameterError with a sentence."""
+    """Read a request; raises TensorError, ParameterError or BodyTooLargeError with a sentence."""
     text, raw = tensors.split_body(body, header_length)
+    _check_numbers(text)
     try:
         message = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -86,6 +90,16 @@ def parse_request(
         terms=replace(terms, top_k=max(terms.top_k, *(o.classification for o in outputs))),
         outputs=outputs,
     )
+
+
+def _check_numbers(text: bytes) -> None:
+    """Count what stands between numbers before they are read; an image in base64 has no commas."""
+    if len(text) <= MAX_JSON_NUMBERS:
+        return
+    if np.count_nonzero(np.frombuffer(text, np.uint8) == ord(",")) > MAX_JSON_NUMBERS:
+        raise BodyTooLargeError(
+            f"JSON may hold at most {MAX_JSON_NUMBERS} numbers; send the tensor as binary data."
+        )
 
 
 def _only_input(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -188,14 +202,14 @@ def _terms(
 
 
 def _timeout_ms(text: str | None) -> float | None:
-    """`timeout` is in microseconds, and 0 means none."""
+    """`timeout` is in microseconds, and 0 means none; more than the longest budget is that."""
     if text is None or text == "0":
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ParameterError(
             f"timeout must be a whole number of microseconds, not {text[:40]!r}.", "timeout"
         )
-    return int(text) / 1000
+    return min(int(text) / 1000, MAX_BUDGET_MS)
 
 
 def _outputs(given: Any, binary: bool) -> tuple[WantedOutput, ...]:

@@ -73,6 +73,12 @@ def test_feedback_counts_once_and_only_for_known_requests(client):
     check_problem(client.post("/feedback", json=given | {"index": 1}), 422)
 
 
+def test_feedback_of_any_size_is_not_read(client):
+    huge = {"request_id": "x" * 100_000, "index": 1}
+    check_problem(client.post("/feedback", json=huge), 413)
+    check_problem(client.post("/feedback", content=iter([b" " * 40_000] * 2)), 413)
+
+
 def test_probes_and_version(client):
     assert client.get("/healthz").json()["status"] == "alive"
     assert client.get("/readyz").json()["status"] == "ready"
@@ -211,6 +217,9 @@ def test_reload_swaps_the_bundle_and_a_broken_one_leaves_the_old(make_settings, 
         )
         write_bundle(path, name="newer", version="2", seed=1)
         assert client.post("/admin/reload").json()["model"]["name"] == "newer"
+        given = {"request_id": before["request_id"], "label": "a class of the old bundle"}
+        problem = check_problem(client.post("/feedback", json=given), 409)
+        assert "answered by tiny 1, and newer 2" in problem["detail"]
         after = client.post("/classify", content=picture()).json()
         assert (after["model"], after["model_version"]) == ("newer", "2")
         assert after["predictions"] != before["predictions"]

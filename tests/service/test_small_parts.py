@@ -3,6 +3,7 @@
 import asyncio
 import io
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from san_core.errors import CorruptImageError, ImageTooLargeError
+from san_core.frontier import OperatingPoint
 from san_core.preprocessing import inspect
 from service.admission import Admission
+from service.agreement import Agreement
 from service.answer import top_k
 from service.cores import available_cores, plan_cores
 from service.decoding import Decoder
@@ -20,6 +23,7 @@ from service.errors import (
     DrainingError,
     ForbiddenError,
     NotReadyError,
+    OutdatedFeedbackError,
     OverloadedError,
     ParameterError,
     Problem,
@@ -31,8 +35,10 @@ from service.errors import (
 from service.feedback import FeedbackStore, Remembered, resolve_truth
 from service.image_header import quick_header
 from service.multipart import image_bytes
+from service.observability.record import RequestRecord
 from service.security import Doors, KeyFileError, KeyRing
 from service.settings import Settings
+from service.terms import Terms
 from tests.service.conftest import picture
 from tests.service.fakes import FakeClock, InlineWorkers
 
@@ -204,14 +210,16 @@ def test_every_path_but_the_public_ones_needs_a_key():
 def test_the_store_is_bounded_and_exact():
     store = FeedbackStore(2)
     for name in ("a", "b", "c"):
-        store.remember(name, Remembered(64, "m", (3, 1)))
+        store.remember(name, Remembered(64, ("m", "1"), (3, 1)))
     assert len(store) == 2
     with pytest.raises(UnknownFeedbackError):
-        store.judge("a", frozenset({3}))
-    judged = store.judge("b", frozenset({1}))
+        store.judge("a", frozenset({3}), ("m", "1"))
+    with pytest.raises(OutdatedFeedbackError, match="by m 1, and m 2 serves now"):
+        store.judge("b", frozenset({1}), ("m", "2"))
+    judged = store.judge("b", frozenset({1}), ("m", "1"))
     assert (judged.correct, judged.in_top5) == (False, True)
     with pytest.raises(RepeatedFeedbackError):
-        store.judge("b", frozenset({1}))
+        store.judge("b", frozenset({1}), ("m", "1"))
 
 
 def test_classes_that_share_a_name_are_all_the_truth():
@@ -226,6 +234,18 @@ def test_classes_that_share_a_name_are_all_the_truth():
     ):
         with pytest.raises(ParameterError):
             resolve_truth(classes, **wrong)
+
+
+def test_a_sample_of_a_replaced_bundle_is_not_compared():
+    served = SimpleNamespace(manifest=SimpleNamespace(name="m", version="2"), frontier=())
+    agreement = Agreement(
+        SimpleNamespace(deployment=served), None, None, None, None, Settings(), FakeClock()
+    )
+    record = RequestRecord("id", Terms(), "m", "1", point=OperatingPoint(64))
+    agreement._fraction = 1.0
+    agreement.offer(record, b"image", 3)
+    (sample,) = agreement._pending
+    asyncio.run(agreement.compare(sample))  # or it would ask for the best point of the frontier
 
 
 # the door

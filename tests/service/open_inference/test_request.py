@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from san_core.errors import SanError
-from service.errors import ParameterError, TensorError
-from service.open_inference.request import MAX_IMAGES, WantedOutput, parse_request
+from service.errors import BodyTooLargeError, ParameterError, TensorError
+from service.open_inference.request import MAX_IMAGES, MAX_JSON_NUMBERS, WantedOutput, parse_request
 from service.terms import OnMiss
 
 JPEG = b"\xff\xd8\xff\xe0 not really one"
@@ -50,6 +50,14 @@ def test_json_images_are_base64(nested):
     text = base64.b64encode(JPEG).decode()
     given = {"shape": [1, 1], "data": [[text]] if nested else [text]}
     assert parse_request(*message(tensor=given)).images == (JPEG,)
+
+
+def test_many_numbers_in_json_are_refused_before_they_are_read():
+    numbers = b'{"inputs": [' + b"0," * (MAX_JSON_NUMBERS + 1)
+    with pytest.raises(BodyTooLargeError, match="binary"):
+        parse_request(numbers)
+    with pytest.raises(TensorError):  # longer, but not of numbers
+        parse_request(b'{"inputs": ["' + b"0" * (2 * MAX_JSON_NUMBERS) + b'"]}')
 
 
 def test_binary_pixels_become_nhwc_and_pin_their_resolution():
@@ -105,6 +113,7 @@ def test_enough_classes_are_looked_for(asked, looked_for):
         ({"budget_ms": "7.5"}, None, 7.5),
         ({"timeout": 20_000}, None, 20),
         ({"timeout": 0}, None, None),
+        ({"timeout": 10**12}, None, 600_000),
         ({"timeout": 20_000, "budget_ms": 5}, None, 5),
         ({"timeout": 2_000, "budget_ms": 5}, None, 2),
         ({}, "12", 12),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
+from examples import triton_client
 from service.decoding import to_input
 from tests.service.conftest import CLASSES, Running, picture
 
@@ -119,3 +121,12 @@ def test_errors_arrive_as_the_clients_own_exception(client, images, options, sta
         client.infer("tiny", [image_input(*images)], **options)
     assert str(caught.value.status()).startswith(status)
     assert word in caught.value.message()
+
+
+def test_the_example_asks_for_the_bundle_that_is_served(running, tmp_path, monkeypatch, capsys):
+    photo = tmp_path / "photo.jpg"
+    photo.write_bytes(picture())
+    given = ["triton_client.py", str(photo), "--address", f"127.0.0.1:{running.port}"]
+    monkeypatch.setattr(sys, "argv", given)
+    assert triton_client.main() == 0
+    assert "class " in capsys.readouterr().out

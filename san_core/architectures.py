@@ -53,18 +53,26 @@ def _build_timm(name: str, num_classes: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """What a lift replaces in a stock CNN; all other tensors are shared."""
+    """What a lift replaces in a stock CNN; all other tensors of its state dict are shared."""
 
     kernels: tuple[KernelSlot, ...]
     norms: tuple[NormSlot, ...]
     shared: tuple[str, ...]
 
 
+def constants(module: nn.Module) -> tuple[str, ...]:
+    """Name the buffers that no state dict carries, e.g. the filters of anti-aliased pooling."""
+    kept = module.state_dict(keep_vars=True).keys()
+    return tuple(name for name, _ in module.named_buffers() if name not in kept)
+
+
 def _tensor_names(module: nn.Module) -> Iterator[str]:
+    fixed = constants(module)
     for name, _ in module.named_parameters():
         yield name
     for name, _ in module.named_buffers():
-        yield name
+        if name not in fixed:
+            yield name
 
 
 def dissect(module: nn.Module, *, generate_stem: bool = True) -> Anatomy:

@@ -6,6 +6,7 @@ beside their place and moved there, so a reader never sees half of one.
 """
 
 import json
+import operator
 import os
 import tempfile
 from collections.abc import Mapping
@@ -44,6 +45,7 @@ _EXTRA = "extra."
 # Batch norm stays in float32: it is small, and variances overflow half precision.
 _STORED_AS_ASKED = (_NETWORK + "meta_learner.", _NETWORK + "shared.")
 _HEADER_LIMIT = 100_000_000  # safetensors' own
+_UNREADABLE_JSON = (ValueError, RecursionError)
 
 
 class Accuracy(BaseModel):
@@ -70,7 +72,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: int = FORMAT_VERSION
+    format_version: int = Field(FORMAT_VERSION, ge=1, le=FORMAT_VERSION, strict=True)
     name: str
     version: str = "1"
     network: NetworkConfig
@@ -160,8 +162,14 @@ def _read_header(path: Path) -> dict[str, Any]:
         raise TruncatedBundleError(f"{path} ends within its header; copy it again.")
     try:
         header: dict[str, Any] = json.loads(raw)
-        ends = [e["data_offsets"][1] for name, e in header.items() if name != "__metadata__"]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        ends = [
+            operator.index(entry["data_offsets"][1])
+            for name, entry in header.items()
+            if name != "__metadata__"
+        ]
+        if not isinstance(header.get("__metadata__", {}), dict):
+            raise TypeError("its metadata is no mapping")
+    except (LookupError, TypeError, AttributeError, *_UNREADABLE_JSON) as error:
         raise ForeignFileError(
             f"{path} is not a bundle: its header is not safetensors'."
         ) from error
@@ -174,7 +182,7 @@ def _read_header(path: Path) -> dict[str, Any]:
 def read_manifest(path: Path | str | None = None) -> Manifest:
     """Read only the manifest of a bundle (of the embedded default one if no path is given)."""
     path = Path(path or DEFAULT_BUNDLE)
-    text = (_read_header(path).get("__metadata__") or {}).get(_MANIFEST_KEY)
+    text = _read_header(path).get("__metadata__", {}).get(_MANIFEST_KEY)
     if not isinstance(text, str):
         raise ForeignFileError(
             f"{path} is a safetensors file but not a bundle: it has no manifest. "
@@ -194,7 +202,7 @@ def read_manifest(path: Path | str | None = None) -> Manifest:
         raise CorruptManifestError(
             f"The manifest of {path} is not valid: {where}: {first['msg']}."
         ) from error
-    except (ValueError, AttributeError, SanError) as error:
+    except (AttributeError, SanError, *_UNREADABLE_JSON) as error:
         if isinstance(error, NewerBundleError):
             raise
         raise CorruptManifestError(f"The manifest of {path} is not valid: {error}.") from error
@@ -217,7 +225,7 @@ def load(path: Path | str | None = None, device: str | torch.device = "cpu") -> 
     extras = {n.removeprefix(_EXTRA): t for n, t in tensors.items() if n.startswith(_EXTRA)}
     _check_fit(path, network.state_dict(), state)
     network.load_state_dict(state, assign=True)
-    network.requires_grad_(False)
+    network.requires_grad_(False).to(device)
     return Bundle(manifest, network.eval(), extras, path)
 
 
@@ -242,14 +250,17 @@ def _read_tensors(path: Path, device: str | torch.device) -> dict[str, Tensor]:
 def _check_fit(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
     missing = sorted(expected.keys() - found.keys())
     unknown = sorted(found.keys() - expected.keys())
-    shapes = [
-        f"{name} has shape {tuple(found[name].shape)} instead of {tuple(expected[name].shape)}"
-        for name in sorted(expected.keys() & found.keys())
-        if expected[name].shape != found[name].shape
-    ]
     problems = [f"missing {name}" for name in missing] + [f"unknown {name}" for name in unknown]
-    if problems or shapes:
-        listed = "; ".join((problems + shapes)[:5])
+    for name in sorted(expected.keys() & found.keys()):
+        right, given = expected[name], found[name]
+        if right.shape != given.shape:
+            problems.append(
+                f"{name} has shape {tuple(given.shape)} instead of {tuple(right.shape)}"
+            )
+        elif right.dtype != given.dtype:
+            problems.append(f"{name} is of {given.dtype} instead of {right.dtype}")
+    if problems:
+        listed = "; ".join(problems[:5])
         raise BundleMismatchError(f"The tensors of {path} do not fit its manifest: {listed}.")
 
 

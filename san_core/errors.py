@@ -3,6 +3,7 @@
 SanError
 ├── ArchitectureError          unknown architecture, or one that cannot be lifted or folded
 ├── ResolutionError            a resolution that cannot be used
+├── PreprocessingError         a crop or normalisation that cannot be used
 ├── BundleError
 │   ├── BundleNotFoundError
 │   ├── ForeignFileError       not a bundle at all
@@ -30,6 +31,10 @@ class ArchitectureError(SanError):
 
 class ResolutionError(SanError):
     """The resolution cannot be used."""
+
+
+class PreprocessingError(SanError):
+    """The crop or the normalisation cannot be used."""
 
 
 class BundleError(SanError):

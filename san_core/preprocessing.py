@@ -25,6 +25,7 @@ from san_core.errors import (
     CorruptImageError,
     ImageTooLargeError,
     NotAnImageError,
+    PreprocessingError,
     UnsupportedFormatError,
 )
 
@@ -203,6 +204,18 @@ class Preprocessing:
     interpolation: Interpolation = "bilinear"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.crop_ratio <= 1.0:
+            raise PreprocessingError(
+                f"The crop ratio is {self.crop_ratio}; give the share of the shorter side that the "
+                "crop keeps, above 0 and at most 1."
+            )
+        if not all(map(math.isfinite, (*self.mean, *self.std))) or min(self.std) <= 0.0:
+            raise PreprocessingError(
+                f"Pixels cannot be normalised by mean {self.mean} and deviation {self.std}; give "
+                "finite numbers, and deviations above 0."
+            )
 
     def box(self, width: int, height: int) -> tuple[float, float, float, float]:
         """Return the centred square (left, top, right, bottom) that the network will see."""

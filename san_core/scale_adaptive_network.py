@@ -1,19 +1,19 @@
 """The Scale Adaptive Network: one meta network over a stock CNN.
 
-The stock module is only a skeleton without storage. For a (resolution, mode) the meta learner
-gives its kernels, private batch norm its BN tensors, and the rest is shared;
-`torch.func.functional_call` runs it with them.
+The stock module is only a skeleton without storage, but for constants that no state dict carries.
+For a (resolution, mode) the meta learner gives its kernels, private batch norm its BN tensors, and
+the rest is shared; `torch.func.functional_call` runs it with them.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from san_core.architectures import build, dissect
+from san_core.architectures import build, constants, dissect
 from san_core.errors import ResolutionError
 from san_core.generation import KernelBuffer, StateDict, StateDictTemplate
 from san_core.meta_learner import Initialisation, MetaLearnerKind, make_meta_learner
@@ -67,6 +67,8 @@ class ScaleAdaptiveNetwork(nn.Module):
             module = build(
                 config.architecture, config.num_classes, "cpu" if initialisation else "meta"
             )
+            if not initialisation and constants(module):  # whose values only building gives
+                module = build(config.architecture, config.num_classes)
         anatomy = dissect(module, generate_stem=config.generate_stem)
         self.kernels = anatomy.kernels
         self.norms = anatomy.norms
@@ -86,7 +88,7 @@ class ScaleAdaptiveNetwork(nn.Module):
         self.shared = _SharedTensors(module, anatomy.shared)
         self.calibrated = nn.ModuleDict()
         # In a tuple, so that the storage-less skeleton is no submodule with parameters of its own.
-        self._skeleton = (copy.deepcopy(module).to("meta"),)
+        self._skeleton = (_without_storage(module),)
         self._template = StateDictTemplate(self.skeleton, self.kernels)
 
     @property
@@ -96,7 +98,7 @@ class ScaleAdaptiveNetwork(nn.Module):
 
     @property
     def skeleton(self) -> nn.Module:
-        """The stock architecture, without storage."""
+        """The stock architecture, without storage but for its constants."""
         return self._skeleton[0]
 
     @property
@@ -108,6 +110,15 @@ class ScaleAdaptiveNetwork(nn.Module):
         """Set training mode, of the skeleton too."""
         super().train(mode)
         self.skeleton.train(mode)
+        return self
+
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
+    ) -> "ScaleAdaptiveNetwork":
+        """Move to a device or type, the skeleton's constants too."""
+        super()._apply(fn, recurse)
+        for name in constants(self.skeleton):
+            _set_buffer(self.skeleton, name, fn(self.skeleton.get_buffer(name)))
         return self
 
     def batch_norm(self, resolution: int) -> PrivateBatchNorm:
@@ -185,6 +196,18 @@ class ScaleAdaptiveNetwork(nn.Module):
             return self._template.filled(around, self.meta_learner(parts.encoding))
         flat = self.meta_learner(parts.encoding, out.flat)
         return out.state_dict(parts.lower, around, flat, self._template.filled)
+
+
+def _without_storage(module: nn.Module) -> nn.Module:
+    skeleton = copy.deepcopy(module).to("meta")
+    for name in constants(module):
+        _set_buffer(skeleton, name, module.get_buffer(name).detach().clone())
+    return skeleton
+
+
+def _set_buffer(module: nn.Module, name: str, value: Tensor) -> None:
+    owner, _, own_name = name.rpartition(".")
+    setattr(module.get_submodule(owner), own_name, value)
 
 
 class _SharedTensors(nn.Module):

@@ -83,7 +83,7 @@ def lift(
     """Lift state dicts of a stock CNN, one per resolution it was trained at.
 
     Private batch norm of a resolution without weights of its own starts as a copy of the nearest
-    given one. Shared tensors are the mean over the given networks.
+    given one. Shared tensors are the mean over the given networks; counters are the native one's.
     """
     _check(states, native, resolutions)
     config = NetworkConfig(architecture, tuple(resolutions), num_classes, origin=encode(native))
@@ -99,7 +99,10 @@ def lift(
     learner.bias.copy_(bias)
     shared = network.shared.by_name()
     for name, tensor in shared.items():
-        tensor.copy_(torch.stack([states[r][name].to(tensor.dtype) for r in given]).mean(0))
+        if tensor.is_floating_point():
+            tensor.copy_(torch.stack([states[r][name].to(tensor.dtype) for r in given]).mean(0))
+        else:
+            tensor.copy_(states[native][name])
     for resolution in network.resolutions:
         source = states[nearest(resolution, given)]
         norm = network.batch_norm(resolution)

@@ -4,7 +4,6 @@ Files are safetensors, or PyTorch's own format read with `weights_only=True`: no
 """
 
 import importlib.util
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 from urllib.error import URLError
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -24,6 +22,9 @@ StateDict = dict[str, Tensor]
 
 # Where training scripts keep the weights in what they save; averaged weights come first.
 _WRAPPERS = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model")
+# The auxiliary heads of torchvision's inception-like networks.
+_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
+_NORMALISED_AGAIN = ("googlenet", "inception_v3")
 _PREFIXES = ("module.", "_orig_mod.", "model.")
 
 
@@ -97,7 +98,7 @@ def read_state(path: Path) -> StateDict:
             content: Any = load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+    except Exception as error:  # torch.load raises many kinds on foreign and damaged files
         raise PretrainedError(
             f"{path} cannot be read as weights ({_why(error)}). Save the network's state dict with "
             "safetensors or torch.save, nothing else with it."
@@ -107,7 +108,7 @@ def read_state(path: Path) -> StateDict:
             content = content[wrapper]
             break
     tensors = (
-        {k: v for k, v in content.items() if isinstance(v, Tensor)}
+        {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
         if isinstance(content, Mapping)
         else {}
     )
@@ -136,11 +137,13 @@ def _from_torchvision(name: str, architecture: str) -> Pretrained:
             "give the file as --weights."
         ) from error
     seen = weights.transforms()
+    # These normalise a second time in their forward pass; here both are one step.
+    halves = architecture in _NORMALISED_AGAIN
     preprocessing = Preprocessing(
         seen.crop_size[0] / seen.resize_size[0],
         "bicubic" if seen.interpolation.value == "bicubic" else "bilinear",
-        tuple(seen.mean),
-        tuple(seen.std),
+        (0.5, 0.5, 0.5) if halves else tuple(seen.mean),
+        (0.5, 0.5, 0.5) if halves else tuple(seen.std),
     )
     classes = tuple(weights.meta.get("categories", ()))
     return Pretrained(dict(state), f"torchvision:{name}", classes, preprocessing)
@@ -182,8 +185,12 @@ def _from_package(name: str) -> Pretrained:
 
 
 def _comparable(state: Mapping[str, Tensor]) -> StateDict:
-    """Leave out counters, which old files lack and inference does not use."""
-    return {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")}
+    """Leave out what inference does not use: counters, and heads that only help training."""
+    return {
+        k: v
+        for k, v in state.items()
+        if not k.endswith("num_batches_tracked") and not k.startswith(_AUXILIARY)
+    }
 
 
 def _fitted(own: StateDict, given: StateDict) -> tuple[StateDict, str]:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.func import functional_call
 
 from san_core.architectures import FIRST_CLASS, build, dissect
 from san_core.errors import ArchitectureError
@@ -26,6 +27,8 @@ FAMILIES = (
     "timm:repvgg_a0",
     "timm:dla34",
     "timm:resnet10t",
+    "timm:resnetblur18",
+    "timm:repvit_m0_9",
 )
 
 
@@ -37,6 +40,11 @@ def test_lifted_family_generates_what_it_runs(architecture: str) -> None:
     images = torch.rand(2, 3, 64, 64)
     with torch.no_grad():
         functional = network(images, 80, Mode.DATA_FREE)
+        assert functional.isfinite().all()
+        generated = network.generate(80, Mode.DATA_FREE)
+        torch.testing.assert_close(
+            functional_call(network.skeleton, generated, (images,)), functional
+        )
         stock = build(architecture, 5)
         stock.load_state_dict(network.generate(80, Mode.DATA_FREE))
         torch.testing.assert_close(stock.eval()(images), functional, rtol=1e-5, atol=1e-6)

@@ -143,11 +143,56 @@ def test_newer_format(file: Path) -> None:
         lambda m: m.update(surprise=1),
         lambda m: m["network"].update(resolutions=[]),
         lambda m: m["accuracy"][0].update(top1=70.0),
+        lambda m: m["preprocessing"].update(crop_ratio=0.0),
+        lambda m: m["preprocessing"].update(std=[0.2, 0.0, 0.2]),
+        lambda m: m.update(format_version="2"),
+        lambda m: m.update(format_version=1.0),
+        lambda m: m.update(format_version=0),
+        lambda m: m.update(format_version=-1),
     ],
 )
 def test_corrupt_manifest(file: Path, change: Callable[[dict], None]) -> None:  # type: ignore[type-arg]
     rewrite_manifest(file, change)
     with pytest.raises(CorruptManifestError):
+        load(file)
+
+
+def write_header(path: Path, header: str) -> None:
+    raw = header.encode()
+    path.write_bytes(len(raw).to_bytes(8, "little") + raw + bytes(64))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '{"__metadata__": ["san_manifest"]}',
+        '{"weight": {"dtype": "F32", "shape": [1], "data_offsets": ["0", "4"]}}',
+        '{"weight": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4.5]}}',
+        '{"weight": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    ],
+)
+def test_headers_that_are_not_safetensors(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "odd.safetensors"
+    write_header(path, header)
+    with pytest.raises(ForeignFileError, match="header is not safetensors'"):
+        load(path)
+
+
+def test_a_manifest_nested_beyond_reading_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "deep.safetensors"
+    write_header(path, json.dumps({"__metadata__": {"san_manifest": "[" * 100_000}}))
+    with pytest.raises(CorruptManifestError):
+        load(path)
+
+
+def test_kernels_of_whole_numbers_are_refused(file: Path) -> None:
+    raw = file.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    header["network.meta_learner.bias"]["dtype"] = "I32"
+    new = json.dumps(header).encode()
+    file.write_bytes(len(new).to_bytes(8, "little") + new + raw[8 + length :])
+    with pytest.raises(BundleMismatchError, match=r"bias is of torch\.int32"):
         load(file)
 
 

@@ -18,6 +18,7 @@ from san_core.errors import (
     ImageError,
     ImageTooLargeError,
     NotAnImageError,
+    PreprocessingError,
     UnsupportedFormatError,
 )
 from san_core.preprocessing import Preprocessing, decode, inspect
@@ -34,6 +35,22 @@ def encoded(image: Image.Image, form: str = "JPEG", **options: object) -> bytes:
     out = io.BytesIO()
     image.save(out, form, **options)
     return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"crop_ratio": 0.0}, "crop ratio is 0"),
+        ({"crop_ratio": 1.2}, "at most 1"),
+        ({"crop_ratio": float("nan")}, "crop ratio"),
+        ({"std": (0.2, 0.0, 0.2)}, "deviations above 0"),
+        ({"std": (0.2, -0.2, 0.2)}, "deviations above 0"),
+        ({"mean": (0.5, float("inf"), 0.5)}, "finite"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused(options: dict[str, object], why: str) -> None:
+    with pytest.raises(PreprocessingError, match=why):
+        Preprocessing(**options)  # type: ignore[arg-type]
 
 
 def test_at_224_it_is_the_usual_resize_to_256_and_centre_crop() -> None:

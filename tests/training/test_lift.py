@@ -25,7 +25,15 @@ def pretrained(architecture: str, seed: int = 0, classes: int = 5) -> nn.Module:
 
 @pytest.mark.parametrize(
     "architecture",
-    [*FIRST_CLASS, "densenet121", "efficientnet_b0", "vgg11_bn", "timm:tf_efficientnet_lite0"],
+    [
+        *FIRST_CLASS,
+        "densenet121",
+        "efficientnet_b0",
+        "vgg11_bn",
+        "timm:tf_efficientnet_lite0",
+        "timm:resnetblur18",
+        "timm:repvit_m0_9",
+    ],
 )
 def test_a_lifted_network_is_the_original_at_every_resolution(architecture: str) -> None:
     original = pretrained(architecture)

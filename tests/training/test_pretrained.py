@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from san_core import bundle
 from san_core.architectures import build
 from san_core.mode import Mode
+from san_core.preprocessing import Preprocessing
 from training.commands import lift as command
 from training.errors import PretrainedError
 from training.pretrained import Pretrained, fit, imagenet_classes, read_pretrained, read_state
@@ -57,7 +58,25 @@ def test_code_in_a_file_is_never_run(tmp_path: Path) -> None:
     assert not touched.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"not weights", b"\x80\x02}q\x00."])
+def test_heads_that_only_help_training_are_left_out() -> None:
+    published = torchvision.models.googlenet(weights=None, num_classes=4, init_weights=False)
+    built, _ = fit(Pretrained(published.state_dict(), "file"), "googlenet")
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(built(images), published.eval()(images))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not weights",
+        b"\x80\x02}q\x00.",
+        b"\x80\x02X\x04\x00\x00\x00\xff\xff\xff\xff.",  # no text
+        b"\x80\x02h\x09.",  # a memo that was never made
+        b"\x80\x020.",  # a stack that is empty
+    ],
+)
 def test_broken_files_are_named(tmp_path: Path, content: bytes) -> None:
     for name in ("w.pth", "w.safetensors"):
         (tmp_path / name).write_bytes(content)
@@ -108,6 +127,23 @@ def test_torchvision_weights_bring_classes_and_preprocessing(
     assert read.preprocessing is not None
     assert read.preprocessing.crop_ratio == 0.875
     assert torch.equal(read.state["fc.bias"], original.fc.bias)
+
+
+def test_torchvision_weights_that_expect_other_numbers_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = torchvision.models.get_model_weights("googlenet")["IMAGENET1K_V1"]
+    hub = tmp_path / "hub" / "checkpoints"
+    hub.mkdir(parents=True)
+    torch.save({"aux1.fc1.bias": torch.zeros(3)}, hub / Path(weights.url).name)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    ours = read_pretrained("torchvision:IMAGENET1K_V1", "googlenet").preprocessing
+    assert ours is not None
+    stock = torchvision.models.googlenet(weights=None, init_weights=False, transform_input=True)
+    pixels = np.arange(12, dtype=np.uint8).reshape(2, 2, 3) * 20
+    seen = torch.from_numpy(Preprocessing().normalise(pixels)).permute(2, 0, 1)[None]
+    theirs = stock._transform_input(seen)[0].permute(1, 2, 0)
+    torch.testing.assert_close(torch.from_numpy(ours.normalise(pixels)), theirs)
 
 
 def test_unknown_sources_are_refused() -> None:

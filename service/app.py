@@ -11,7 +11,7 @@ from importlib import metadata
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
 from san_core.errors import SanError
@@ -27,7 +27,12 @@ from service.lifecycle import Service
 from service.load import Load
 from service.observability.ledger import Ledger
 from service.observability.metrics import Exporter
-from service.routes.classify import ClassifyEndpoint, classify_router
+from service.routes.classify import (
+    ClassifyEndpoint,
+    asks_to_classify,
+    classify_router,
+    note_refusal,
+)
 from service.routes.console import add_console
 from service.routes.feedback import feedback_router
 from service.routes.health import health_router
@@ -164,4 +169,10 @@ def make_app(settings: Settings, service: Service) -> ASGIApp:
         service.pipeline, max_bytes=settings.max_body_bytes, timeout_s=settings.receive_timeout_s
     )
     api = make_api(service, endpoint)
-    return Shell(api, Doors(settings), service.clock, {("POST", "/classify"): endpoint})
+
+    def turned_away(scope: Scope, error: Exception) -> None:
+        if asks_to_classify(scope):
+            note_refusal(service.pipeline, scope, error)
+
+    fast: dict[tuple[str, str], ASGIApp] = {("POST", "/classify"): endpoint}
+    return Shell(api, Doors(settings), service.clock, fast, turned_away)

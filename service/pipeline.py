@@ -235,6 +235,15 @@ class Pipeline:
                 deployment.model.observe_excess(timing.total - foretold, clock())
             self._observe(record, answer, image)
 
+    def refused(
+        self, request_id: str, started_ms: float, traceparent: str | None, error: Exception
+    ) -> None:
+        """Observe a request that was turned away before it could become an exchange."""
+        record = RequestRecord(request_id, Terms(), started_ms=started_ms, traceparent=traceparent)
+        _blame(record, error)
+        record.timing.total = self._clock() - started_ms
+        self._observe(record, None, None)
+
     def _admit(self, budget: Budget, terms: Terms) -> Deployment:
         """Turn away whom the load makes late before they cost anything."""
         self._admission.check()

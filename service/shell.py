@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -56,12 +56,19 @@ class Shell:
     """Wraps the application; also dispatches the hot path before any framework sees it."""
 
     def __init__(
-        self, app: ASGIApp, doors: Doors, clock: Clock, fast: dict[tuple[str, str], ASGIApp]
+        self,
+        app: ASGIApp,
+        doors: Doors,
+        clock: Clock,
+        fast: dict[tuple[str, str], ASGIApp],
+        turned_away: Callable[[Scope, Exception], None] = lambda *_: None,
     ) -> None:
         self._app = app
         self._doors = doors
         self._clock = clock
         self._fast = fast
+        self._turned_away = turned_away
+        """Called for whom the doors stay closed."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -70,6 +77,10 @@ class Shell:
             return
         scope.setdefault(FIRST_BYTE, self._clock())
         request_id = scope[REQUEST_ID] = _request_id(scope["headers"])
+        path = scope["path"]
+        if path[-1:] == "/" and path.startswith("/v2/"):
+            # Clients of that protocol add it as they like, and few follow a redirect with a body.
+            path = scope["path"] = path.rstrip("/")
         started = False
 
         async def watched(message: Message) -> None:
@@ -85,8 +96,12 @@ class Shell:
 
         try:
             client = scope.get("client")
-            self._doors.check(scope["path"], scope["headers"], client[0] if client else None)
-            app = self._fast.get((scope["method"], scope["path"]), self._app)
+            try:
+                self._doors.check(path, scope["headers"], client[0] if client else None)
+            except SanError as error:
+                self._turned_away(scope, error)
+                raise
+            app = self._fast.get((scope["method"], path), self._app)
             await app(scope, receive, watched)
         except ClientGoneError:
             return

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from san_core.errors import NotAnImageError
+from san_core.errors import NotAnImageError, SanError
 from san_core.mode import Mode
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
 from service.answer import Answer
@@ -81,9 +81,27 @@ class ClassifyEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        incoming = Incoming(scope, receive, max_bytes=self._max_bytes, timeout_s=self._timeout_s)
-        exchange = HttpExchange(scope, incoming, send)
+        try:
+            incoming = Incoming(
+                scope, receive, max_bytes=self._max_bytes, timeout_s=self._timeout_s
+            )
+            exchange = HttpExchange(scope, incoming, send)
+        except SanError as error:
+            note_refusal(self._pipeline, scope, error)
+            raise
         await incoming.serve(self._pipeline.classify(exchange))
+
+
+def note_refusal(pipeline: Pipeline, scope: Scope, error: Exception) -> None:
+    """Have a request counted and logged that is turned away before the pipeline sees it."""
+    pipeline.refused(scope[REQUEST_ID], scope[FIRST_BYTE], traceparent(scope), error)
+
+
+def asks_to_classify(scope: Scope) -> bool:
+    """Whether a request is one of those that are counted."""
+    path: str = scope["path"]
+    infer = path.startswith("/v2/models/") and path.endswith("/infer")
+    return scope["method"] == "POST" and (path == "/classify" or infer)
 
 
 class _Raw(Response):

@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.types import Receive, Scope, Send
 
+from san_core.errors import SanError
 from service.deployment import Deployment
 from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
 from service.first_byte import FIRST_BYTE
@@ -30,7 +31,7 @@ from service.open_inference.schemas import (
     ServerSchema,
     model_metadata,
 )
-from service.routes.classify import PROBLEMS, raw_route
+from service.routes.classify import PROBLEMS, note_refusal, raw_route
 from service.shell import REQUEST_ID, header
 
 _BINARY = b"application/octet-stream"
@@ -65,24 +66,26 @@ class InferEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        settings = self._service.settings
-        incoming = Incoming(
-            scope, receive, max_bytes=settings.max_body_bytes, timeout_s=settings.receive_timeout_s
-        )
+        settings, pipeline = self._service.settings, self._service.pipeline
+        try:
+            incoming = Incoming(
+                scope,
+                receive,
+                max_bytes=settings.max_body_bytes,
+                timeout_s=settings.receive_timeout_s,
+            )
+        except SanError as error:
+            note_refusal(pipeline, scope, error)
+            raise
         await incoming.serve(self._infer(scope, incoming, send))
 
     async def _infer(self, scope: Scope, incoming: Incoming, send: Send) -> None:
-        service, path = self._service, scope["path_params"]
-        service.admission.check()
-        deployment = served(service, path["name"], path.get("version"))
-        if (header(scope, b"content-encoding") or b"identity").lower() != b"identity":
-            raise CompressedBodyError("Send the body without a Content-Encoding.")
-        drain_ms = service.machinery.load.drain_ms(service.clock())
-        # The budget is in the body, so a place is needed to read it; each image then gets its own.
-        with service.admission.enter(incoming.expected_bytes, drain_ms):
-            request = await self._read(scope, incoming)
-        if request.pixels is not None:
-            check_range(request.pixels, deployment.preprocessing)
+        service = self._service
+        try:
+            request = await self._admit(scope, incoming)
+        except Exception as error:
+            note_refusal(service.pipeline, scope, error)
+            raise
         incoming.watch()
         request_id = scope[REQUEST_ID]
         if request.id is not None and _USABLE_ID.fullmatch(request.id):
@@ -103,6 +106,21 @@ class InferEndpoint:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
+    async def _admit(self, scope: Scope, incoming: Incoming) -> InferRequest:
+        """The request, as far as it can be judged before its images go their way."""
+        service, path = self._service, scope["path_params"]
+        service.admission.check()
+        deployment = served(service, path["name"], path.get("version"))
+        if (header(scope, b"content-encoding") or b"identity").lower() != b"identity":
+            raise CompressedBodyError("Send the body without a Content-Encoding.")
+        drain_ms = service.machinery.load.drain_ms(service.clock())
+        # The budget is in the body, so a place is needed to read it; each image then gets its own.
+        with service.admission.enter(incoming.expected_bytes, drain_ms):
+            request = await self._read(scope, incoming)
+        if request.pixels is not None:
+            check_range(request.pixels, deployment.preprocessing)
+        return request
+
     async def _read(self, scope: Scope, incoming: Incoming) -> InferRequest:
         body = await incoming.read()
         length, budget = _text(scope, _HEADER_LENGTH), _text(scope, b"x-budget-ms")
@@ -122,7 +140,6 @@ def open_inference_router(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v2", tags=["open inference protocol"])
 
     @router.get("")
-    @router.get("/", include_in_schema=False)
     async def server() -> ServerSchema:
         """The server and its extensions."""
         return ServerSchema(version=metadata.version("san-serve"))

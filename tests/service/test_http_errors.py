@@ -153,3 +153,24 @@ def test_mutated_images_are_answered_or_refused_but_never_break_anything(client)
         assert response.status_code in (200, 400, 413, 415), response.text
     assert {200, 400} <= seen
     assert client.post("/classify", content=picture()).status_code == 200
+
+
+def test_whoever_is_turned_away_is_counted_and_logged(make_settings, caplog):
+    caplog.set_level("INFO", logger="service.request")
+    settings = make_settings(api_keys="key", max_body_megabytes=0.01, access_log=True)
+    key = {"X-API-Key": "key"}
+    with serving(settings, engine=GatedEngine(len(CLASSES))) as running, running.client() as client:
+        client.post("/classify?budget=20", content=picture(), headers=key)
+        client.post("/classify", content=bytes(20_000), headers=key)
+        client.post("/classify", content=picture())
+        client.post("/v2/models/tiny/infer", content=b"{", headers=key)
+        client.post("/v2/models/other/infer", content=b"{}", headers=key)
+        client.post("/v2/models/tiny/infer", content=bytes(20_000), headers=key)
+        client.post("/v2/models/tiny/infer/", content=b"{}")
+        client.get("/version")  # no request to classify: not counted
+        ledger = running.service.ledger
+    assert ledger.errors == {
+        "parameter": 1, "body-too-large": 2, "unauthorised": 2, "tensor": 1, "unknown-model": 1
+    }  # fmt: skip
+    assert ledger.requests == {("none", "none", "rejected"): 7}
+    assert [r.facts["status"] for r in caplog.records] == [422, 413, 401, 400, 404, 413, 401]

@@ -49,6 +49,14 @@ def test_server_metadata(client, path):
     assert {"binary_tensor_data", "classification"} <= set(response.json()["extensions"])
 
 
+@pytest.mark.parametrize(
+    "path", ["/v2/models/tiny/", "/v2/models/tiny/versions/1/", "/v2/health/ready/"]
+)
+def test_a_slash_at_the_end_is_no_redirect(client, path):
+    assert client.get(path).status_code == 200
+    assert post(client, *image_tensor(picture()), path=f"{INFER}/").status_code == 200
+
+
 def test_health(client):
     assert client.get("/v2/health/live").json() == {"live": True}
     assert client.get("/v2/health/ready").json()["ready"] is True

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from san_core.bundle import DEFAULT_BUNDLE, Bundle, Manifest
-from san_core.cost import Cost, cost
+from san_core.cost import Cost
 from san_core.frontier import OperatingPoint, frontier
 from service.bundle_reader import BundleReader
 from service.catalogue import Catalogue, Listing
 from service.clock import Clock
+from service.costs import count_costs
 from service.crew import Crew
 from service.engine_loop import EngineLoop
 from service.engines.base import Engine, RunnableNetwork
@@ -142,8 +143,8 @@ class Deployment:
         )
         """The points that no other beats, by what was measured; fastest first."""
         self._machinery = machinery
-        self.costs: Mapping[int, Cost] = {}
-        """Multiply-adds and bytes per listed resolution; counted by `deploy`, off the loop."""
+        self.costs: Mapping[tuple[int, str], Cost] = {}
+        """Multiply-adds and bytes per listed shape; counted by `deploy`, off the loop."""
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -265,7 +266,7 @@ async def deploy(
         measurements, networks = await _measured(machinery, bundle, engines, store)
         deployment = Deployment(machinery, bundle, engines, sha256, measurements)
         deployment.costs = await machinery.builders.submit(
-            lambda: {r: cost(bundle.network, r) for r in deployment.catalogue.resolutions}
+            lambda: count_costs(bundle, (x.shape for x in deployment.catalogue.listings))
         )
         chosen = {listing.point for listing in deployment.frontier}
         for network in networks:

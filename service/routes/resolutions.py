@@ -47,9 +47,14 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
         for n in sizes
     }
     at_least = deployment.preprocessing.shorter_side(point.resolution)
-    decode = model.decode_ms(decode_work(_TYPICAL, _TYPICAL_BYTES, at_least), q, now)
-    smallest = decode + model.forward_ms(shape, 1, q, now) + model.overhead_ms(q, now)
-    cost = deployment.costs[point.resolution]
+    work = decode_work(_TYPICAL, _TYPICAL_BYTES, at_least)
+    smallest = (
+        model.decode_ms(work, q, now, calm=True)
+        + model.forward_ms(shape, 1, q, now, calm=True)
+        + model.overhead_ms(q, now, calm=True)
+        + model.excess_ms(q, now, calm=True)
+    )
+    cost = deployment.costs[shape]
     measured = listing.measured
     return OperatingPointSchema(
         resolution=point.resolution,

@@ -1,6 +1,6 @@
 import threading
 
-from service import deployment as deploying
+from service import costs
 from tests.service.conftest import picture, serving
 from tests.service.fakes import GatedEngine
 from tests.service.test_http_under_load import CLASSES, until
@@ -8,13 +8,13 @@ from tests.service.test_http_under_load import CLASSES, until
 
 def test_counting_multiply_adds_does_not_hold_up_the_event_loop(make_settings, monkeypatch):
     threads = []
-    count = deploying.cost
+    count = costs.cost
 
     def watched(network, resolution):
         threads.append(threading.current_thread().name)
         return count(network, resolution)
 
-    monkeypatch.setattr(deploying, "cost", watched)
+    monkeypatch.setattr(costs, "cost", watched)
     with serving(make_settings()) as server, server.client() as client:
         assert client.get("/resolutions").status_code == 200
     assert threads
@@ -63,3 +63,17 @@ def test_what_is_deleted_on_its_way_does_not_appear(make_settings):
         until(lambda: not cache._building)
         assert 72 not in {point.resolution for point in cache.points()}
         assert client.delete("/resolutions/72").status_code == 404
+
+
+def test_the_smallest_budget_is_that_of_an_idle_service(running, client, monkeypatch):
+    def smallest():
+        points = client.get("/resolutions").json()["operating_points"]
+        return [p["smallest_budget_ms"] for p in points]
+
+    model = running.service.deployment.model
+    before = smallest()
+    monkeypatch.setattr(model, "_is_loaded", lambda _: True)
+    for _ in range(100):
+        model.observe_overhead(1000.0, running.service.clock())
+    assert max(smallest()) < max(before) + 500.0
+    until(lambda: not model.remembers_load(running.service.clock()))  # others use it too

@@ -72,6 +72,7 @@ def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
                 threads=threads("openvino"),
                 max_batch=settings.max_batch,
                 device="cpu",
+                bf16=settings.bf16,
                 cache_dir=settings.cache_dir,
             )
             standin = TorchEngine(

@@ -146,6 +146,20 @@ def test_it_says_what_it_runs_on(cache: Path) -> None:
     assert facts["library"].startswith("openvino ")
 
 
+def test_float_is_float32_unless_bfloat16_was_asked_for(cache: Path) -> None:
+    faster = CpuDecision("", "bf16", True, False, "bf16 2x f32")
+    for asked, told in ((False, "f32"), (True, "bf16")):
+        engine = OpenVinoEngine(
+            make_bundle("resnet18"),
+            threads=1,
+            max_batch=1,
+            decision=faster,
+            bf16=asked,
+            cache_dir=cache,
+        )
+        assert engine.describe()["float"] == told
+
+
 @pytest.mark.parametrize("device", ["cuda", "cuda:0"])
 def test_other_devices_are_not_its_business(device: str, cache: Path) -> None:
     with pytest.raises(EngineUnavailableError, match="cpu"):

@@ -30,7 +30,7 @@ def export_network(
     facts = {
         "architecture": bundle.manifest.network.architecture,
         "resolution": resolution,
-        "precision": decision.precision,
+        "precision": "f32",  # what our engine's float points run in
         "preprocessing": asdict(bundle.manifest.preprocessing),
         "classes": bundle.manifest.classes,
     }

@@ -86,7 +86,7 @@ def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 
 def run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
-    """Import one command's module and run it; an error of ours becomes one sentence."""
+    """Import one command's module and run it; an error of ours or the system's is one sentence."""
     # Late, so that --help and --version pay for nothing of san_core.
     from san_core.errors import SanError
 
@@ -97,6 +97,11 @@ def run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
         return module.run(parser.parse_args(arguments))
     except SanError as error:
         print(f"san {name}: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a full disk, a folder that may not be written, …
+        print(f"san {name}: The system refused: {error}.", file=sys.stderr)
         return EXIT_ERROR
 
 

@@ -6,6 +6,8 @@ from importlib import import_module
 
 from san_core.errors import SanError
 
+_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
 COMMANDS = ("train", "evaluate", "calibrate", "report", "lift", "quantize")
 
 
@@ -23,6 +25,12 @@ def main(arguments: list[str]) -> int:
     except SanError as error:
         sys.stderr.write(f"san {name}: {error}\n")
         return 2
+    except OSError as error:  # a full disk, a folder that may not be written, …
+        sys.stderr.write(f"san {name}: The system refused: {error}.\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return _INTERRUPTED
     return code
 
 

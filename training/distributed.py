@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from training.errors import RecipeError
+
 
 @dataclass(frozen=True)
 class Group:
@@ -52,7 +54,18 @@ def choose_device(wanted: str) -> torch.device:
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     if wanted == "cuda":
         wanted = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    return torch.device(wanted)
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise RecipeError(f"--device {wanted} is none; use auto, cpu, cuda or cuda:N.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise RecipeError(f"--device {wanted} is not supported; use auto, cpu, cuda or cuda:N.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise RecipeError(
+            f"--device {wanted} is not there: torch sees {torch.cuda.device_count()} GPUs. "
+            "Use --device cpu, or install the driver and a torch for CUDA."
+        )
+    return device
 
 
 @contextlib.contextmanager

@@ -4,7 +4,9 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
+from san_core.frontier import Precision
 from san_core.mode import Mode
 from training.evaluation import Evaluation
 from training.plots import new_figure, save_figure
@@ -14,17 +16,19 @@ _KINDS = {"weight": "scale", "bias": "shift", "running_mean": "mean", "running_v
 
 
 def served_table(found: Evaluation) -> str:
-    """Write the modes side by side (Table 6's shape), with 95 % intervals."""
-    modes = [m for m in Mode if any(e.mode is m for e in found.entries)]
-    by_point = {(e.resolution, e.mode): e for e in found.entries}
+    """Write modes and precisions side by side (Table 6's shape), with 95 % intervals."""
+    measured = {(e.mode, e.precision) for e in found.entries}
+    columns = [(m, p) for p in get_args(Precision) for m in Mode if (m, p) in measured]
+    by_point = {(e.resolution, e.mode, e.precision): e for e in found.entries}
     body = []
     for side in found.tests:
         cells = []
-        for mode in modes:
-            entry = by_point.get((side, mode))
+        for mode, precision in columns:
+            entry = by_point.get((side, mode, precision))
             cells.append(with_interval(entry.score) if entry else "-")
         body.append([str(side), "yes" if side in found.trained else "", *cells])
-    return table(["resolution", "trained", *(m.value for m in modes)], body)
+    heads = [mode.value if kind == "float" else f"{mode.value} {kind}" for mode, kind in columns]
+    return table(["resolution", "trained", *heads], body)
 
 
 def page(found: Evaluation) -> str:

@@ -1,5 +1,6 @@
 """The progress bar: rate, time left, loss parts, accuracy per resolution."""
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,9 +53,15 @@ def line(now: Snapshot) -> str:
 class ProgressBar:
     """Shows snapshots: in place on a terminal, else a line every half minute."""
 
-    def __init__(self, stream: TextIO | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        stream: TextIO | None,
+        clock: Callable[[], float] = time.monotonic,
+        width: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
+    ) -> None:
         self._stream = stream
         self._clock = clock
+        self._width = width
         self._last = float("-inf")
         self._open = False
 
@@ -63,7 +70,8 @@ class ProgressBar:
         if self._stream is None:
             return
         if self._stream.isatty():
-            self._stream.write("\r\x1b[2K" + line(now))
+            # A line that wraps cannot be drawn over: every update would leave a part of it.
+            self._stream.write("\r\x1b[2K" + line(now)[: self._width() - 1])
             self._open = True
         elif self._clock() - self._last >= _LINE_EVERY or now.step == now.steps:
             self._stream.write(line(now) + "\n")

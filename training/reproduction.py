@@ -1,6 +1,7 @@
 """The paper at small scale: SAN, baselines and ablations trained one by one, resumably."""
 
 import contextlib
+import json
 import logging
 import os
 import subprocess
@@ -10,16 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from san_core.bundle import load
+from san_core.bundle import load, read_manifest
 from san_core.mode import Mode
 from training import evaluation_page, runlog
 from training.calibrate import calibrate_all, calibration_images
+from training.config import Recipe
 from training.data.folder import index_for_classes, validation_root
 from training.data.loader import cores
 from training.distributed import Group
+from training.errors import RecipeError
 from training.evaluation import evaluate
+from training.run import MACHINE
 
 BUNDLE = "bundle.safetensors"
+
+# What the variants differ in.
+_VARIED = frozenset({"resolutions", "meta_learner", "beta", "shared_batch_norm"})
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +59,22 @@ def variants(resolutions: Sequence[int]) -> list[Variant]:
         for side in resolutions
     ]
     return ours[:1] + baselines + ours[1:]
+
+
+def check_same(folder: Path, wanted: Sequence[Variant], recipe: Recipe) -> None:
+    """Refuse to mix networks of this recipe with finished ones of another."""
+    for variant in wanted:
+        path = folder / variant.name / BUNDLE
+        if not path.is_file():
+            continue
+        # Through the recipe, so that an option younger than the run has its default.
+        then = Recipe(**read_manifest(path).provenance["recipe"])
+        for name in Recipe.model_fields.keys() - MACHINE - _VARIED:
+            if getattr(then, name) != getattr(recipe, name):
+                raise RecipeError(
+                    f"{path.parent} was trained with {name} = {getattr(then, name)}, not "
+                    f"{getattr(recipe, name)}. Choose another --output, or the same options."
+                )
 
 
 @dataclass
@@ -125,6 +148,12 @@ def train_all(
     return failed
 
 
+def _evaluated_at(path: Path) -> set[int]:
+    if not path.is_file():
+        return set()
+    return {entry["resolution"] for entry in json.loads(path.read_text())["entries"]}
+
+
 def evaluate_all(
     data: Path,
     folder: Path,
@@ -138,7 +167,7 @@ def evaluate_all(
     """Evaluate every trained network that is not evaluated yet, in all ways the page needs."""
     for variant in wanted:
         target = folder / variant.name / "evaluation"
-        if (target / "evaluation.json").is_file():
+        if _evaluated_at(target / "evaluation.json") >= {*tests}:
             continue
         log.info("Evaluating %s.", variant.title)
         bundle = load(folder / variant.name / BUNDLE)

@@ -33,7 +33,7 @@ from training.trainer import Trainer
 log = logging.getLogger(__name__)
 
 # Fields that may differ when a run is resumed: they change how fast it goes, not what it computes.
-_MACHINE = frozenset(
+MACHINE = frozenset(
     {"device", "workers", "validate_every", "checkpoint_minutes", "checkpoint_steps"}
     | {"max_unreadable", "compile", "batch_size", "accumulate"}
     | {"blend"}  # comes after training
@@ -157,7 +157,7 @@ def check_resumable(folder: Path, recipe: Recipe) -> None:
     # Through the recipe, so that an option younger than the run has its default.
     stored = Recipe(**checkpoint.read_state(folder / checkpoint.FILE_NAME)["recipe"])
     then, now = stored.model_dump(mode="json"), recipe.model_dump(mode="json")
-    changed = [k for k in now if k not in _MACHINE and now[k] != then[k]]
+    changed = [k for k in now if k not in MACHINE and now[k] != then[k]]
     if changed:
         name = changed[0]
         raise CheckpointError(
@@ -210,7 +210,7 @@ def train(
         assert task.validation is not None
         found = trained_scores(task, task.validation, recipe, group)
         for probe, score in found.scores.items():
-            measured[probe.test] = accuracy_entry(probe.test, score, _dataset(task))
+            measured[probe.test] = accuracy_entry(probe.test, score, task.validation.name)
         return {side: entry.top1 for side, entry in measured.items()}
 
     bar = ProgressBar(sys.stderr if group.is_main and not quiet else None)
@@ -262,12 +262,6 @@ def _draw_curves(folder: Path) -> None:
         curves.draw(folder)
     except Exception as error:  # a picture, of whatever a drawing library raises, costs no training
         log.warning("The curves were not drawn (%s); try again: san report curves RUN.", error)
-
-
-def _dataset(task: Task) -> str:
-    assert task.validation is not None
-    root = task.validation.root.resolve()
-    return f"{root.parent.name}/{root.name}"
 
 
 def _loader(

@@ -2,11 +2,14 @@
 
 import importlib.util
 import json
+import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 FILE_NAME = "log.jsonl"
+
+log = logging.getLogger(__name__)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -31,11 +34,15 @@ def cut(path: Path, step: int) -> None:
 
 
 class RunLog:
-    """Appends events; every process but the main one has a log that writes nothing."""
+    """Appends events; every process but the main one has a log that writes nothing.
+
+    A disk that is full costs events, not the run.
+    """
 
     def __init__(self, folder: Path | None) -> None:
-        self._file = None
-        self._board = None
+        self._file: TextIO | None = None
+        self._board: Any = None
+        self._warned = False
         if folder is None:
             return
         self._file = (folder / FILE_NAME).open("a", buffering=1)
@@ -48,6 +55,18 @@ class RunLog:
         """Append one event."""
         if self._file is None:
             return
+        try:
+            self._write(kind, step, fields)
+        except OSError as error:
+            self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            log.warning("The log could not be written (%s); training goes on without.", error)
+        self._warned = True
+
+    def _write(self, kind: str, step: int, fields: dict[str, Any]) -> None:
+        assert self._file is not None
         self._file.write(json.dumps({"kind": kind, "step": step, **fields}) + "\n")
         if self._board is not None:
             for name, value in fields.items():
@@ -59,9 +78,12 @@ class RunLog:
 
     def close(self) -> None:
         """Flush and close."""
-        if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-        if self._board is not None:
-            self._board.close()
+        try:
+            if self._file is not None:
+                with self._file:
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+            if self._board is not None:
+                self._board.close()
+        except OSError as error:
+            self._warn(error)

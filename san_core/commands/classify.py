@@ -10,6 +10,7 @@ from san_core.bundle import load
 from san_core.classification import best_mode, best_resolution, classify
 from san_core.errors import ImageError, SanError
 from san_core.mode import Mode
+from san_core.resolution import check_resolution
 
 HELP = "Classify images with a bundle (the embedded default one unless another is named)."
 
@@ -40,7 +41,10 @@ def run(args: argparse.Namespace) -> int:
     if args.top_k < 1:
         raise SanError("--top-k is at least 1.")
     bundle = load(args.paths[0] if named else None)
-    resolution = args.resolution or best_resolution(bundle.manifest)
+    if args.resolution is None:
+        resolution = best_resolution(bundle.manifest)
+    else:
+        resolution = check_resolution(args.resolution)
     mode = args.mode or best_mode(bundle.manifest, resolution)
     failed = 0
     for image in images:

@@ -24,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
     bundle = load(args.bundle)
     default = f"{bundle.manifest.name}-{args.resolution}-{args.mode}.{args.format}"
     output = args.output or Path(default)
+    output.parent.mkdir(parents=True, exist_ok=True)
     export(bundle, args.resolution, args.mode, output, args.format)
     print(f"{output}: {bundle.manifest.network.architecture} at {args.resolution} ({args.mode})")
     return 0

@@ -72,6 +72,14 @@ def test_an_error_that_is_not_ours_is_not_hidden(install):
         dispatch(["say"], install(run))
 
 
+def test_a_refusal_of_the_system_is_one_sentence_too(install, capsys):
+    def run(args: argparse.Namespace) -> int:
+        raise PermissionError(13, "Permission denied", "/somewhere")
+
+    assert dispatch(["say"], install(run)) == 2
+    assert "Permission denied: '/somewhere'" in capsys.readouterr().err
+
+
 def test_interruption_is_code_130(install, capsys):
     def run(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt

@@ -73,6 +73,7 @@ def test_classify_names_a_broken_image_and_goes_on(
     [
         (["--top-k", "0"], "--top-k is at least 1"),
         (["--resolution", "7"], "outside 32 to 1024"),
+        (["--resolution", "0"], "outside 32 to 1024"),
     ],
 )
 def test_classify_refuses_bad_options_in_a_sentence(
@@ -97,7 +98,7 @@ def test_describe_shows_points_and_cost(bundle: Path, capsys: pytest.CaptureFixt
 
 
 def test_exported_safetensors_is_a_stock_state_dict(bundle: Path, tmp_path: Path) -> None:
-    output = tmp_path / "net.safetensors"
+    output = tmp_path / "new" / "folder" / "net.safetensors"
     command = ("export", bundle, "--resolution", 80, "--mode", "data_free")
     assert san(*command, "--format", "safetensors", "-o", output) == 0
     stock = build("resnet18", 7).eval()

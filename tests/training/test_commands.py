@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from san_core import bundle
-from san_core.errors import SanError
 from san_core.mode import Mode
 from tests.training.conftest import ARCHITECTURE
 from training import __main__ as entry
@@ -103,8 +102,69 @@ def test_evaluate_writes_json_and_the_bundles_manifest(
     assert tiny.read_bytes() == before
     with pytest.raises(RecipeError, match="proxy, ideal, data_free"):
         call(evaluate, tiny, "--data", data, "--modes", "best")
-    with pytest.raises(SanError, match="outside"):
-        call(evaluate, tiny, "--data", data, "--resolutions", "8")
+
+
+def test_figures_are_kept_first_and_written_into_folders_that_are_made(
+    tiny: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(data)
+    out = tmp_path / "new" / "folder" / "accuracy.json"
+    where = ["--data", "val", "--limit", 6, "--workers", 0, "--device", "cpu"]
+    assert call(evaluate, tiny, *where, "--json", out) == 0
+    assert json.loads(out.read_text())["entries"]
+    assert {a.dataset for a in bundle.read_manifest(tiny).accuracy} == {f"{data.name}/val"}
+
+    loaded = bundle.load(tiny)
+    bundle.save(tiny, loaded.network, loaded.manifest.model_copy(update={"accuracy": ()}))
+    out.unlink()
+    out.mkdir()  # nothing can be written there
+    with pytest.raises(OSError, match="directory"):
+        call(evaluate, tiny, *where, "--json", out)
+    assert len(bundle.read_manifest(tiny).accuracy) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("evaluate {bundle} --data {data} --resolutions 8", "outside"),
+        ("evaluate {bundle} --data {data} --resolutions 48,abc", "not a list of whole numbers"),
+        ("evaluate {bundle} --data {data} --batch-size 0", "0 is below 1"),
+        ("evaluate {bundle} --data {data} --limit -1", "-1 is below 0"),
+        ("evaluate {bundle} --data {data} --device bogus", "--device bogus"),
+        ("evaluate {bundle} --data {data} --device meta", "--device meta"),
+        ("evaluate {bundle} --data {data} --device cuda:99", "--device cuda:99"),
+        ("evaluate {bundle} --data {data} --json /proc/none/x.json", "The system refused"),
+        ("calibrate {bundle} --images {data} --resolutions 40,abc", "not a list of whole numbers"),
+        ("calibrate {bundle} --images {data} --resolutions 40 --device bogus", "--device bogus"),
+        ("quantize {bundle} --images {data} --device bogus", "--device bogus"),
+        ("lift --arch resnet18 --weights x -o y --mean 1,2", "three numbers"),
+        ("report reproduce --data {data} --output {out} --resolutions 48", "at least two"),
+        ("train --data {data}", "--output"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    line: str, why: str, tiny: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = line.format(bundle=tiny, data=data, out=tmp_path / "out").split()
+    try:
+        code = entry.main(words)
+    except SystemExit as stopped:  # argparse's own
+        code = int(stopped.code or 0)
+    assert code == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert told.startswith(f"san {words[0]}")
+    assert why in told
+
+
+def test_an_interruption_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_args: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "run", interrupted)
+    assert entry.main(["report", "curves", "nowhere"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_calibrate_keeps_the_number_type_and_forgets_what_no_longer_holds(
@@ -118,7 +178,7 @@ def test_calibrate_keeps_the_number_type_and_forgets_what_no_longer_holds(
 
     out = tmp_path / "calibrated.safetensors"
     where = ["--images", data / "train", "--resolutions", "40,32", "--workers", 0, "-o", out]
-    assert call(calibrate, tiny, *where) == 0
+    assert call(calibrate, tiny, *where, "--device", "auto") == 0
     manifest = bundle.read_manifest(out)
     assert manifest.calibrated == (40,)
     assert bundle.read_manifest(tiny).calibrated == ()

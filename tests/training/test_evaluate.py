@@ -10,12 +10,13 @@ from san_core.preprocessing import Preprocessing, decode
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from tests.training.conftest import CLASSES, MakeNetwork
 from training import evaluation_page
+from training.accuracy import Score
 from training.calibrate import calibrate_all, calibration_images
 from training.data.folder import ImageFolder, index_labelled
 from training.distributed import Group
 from training.errors import DataError
 from training.evaluate import Calibrated, Probe, Uncalibrated, measure, serving_probe
-from training.evaluation import AFTER, BEFORE, evaluate
+from training.evaluation import AFTER, BEFORE, Entry, Evaluation, evaluate
 
 TESTS = (72, 64, 56, 48, 32)
 
@@ -127,3 +128,14 @@ def test_a_full_evaluation_has_every_table_of_the_paper(
     entry = facts["entries"][0]
     assert {"resolution", "mode", "top1", "top5", "n", "top1_interval"} <= entry.keys()
     assert facts["trained"] == [64, 48, 32]
+
+
+def test_float_and_int8_stand_side_by_side() -> None:
+    entries = [
+        Entry(64, Mode.PROXY, Score(100, 80, 100), False),
+        Entry(64, Mode.PROXY, Score(100, 70, 100), False, "int8"),
+    ]
+    text = evaluation_page.served_table(Evaluation("tiny", (64,), (64,), entries))
+    assert "| resolution | trained | proxy | proxy int8 |" in text
+    assert "80.0" in text
+    assert "70.0" in text

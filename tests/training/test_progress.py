@@ -57,6 +57,23 @@ def test_a_terminal_is_drawn_in_place_and_a_file_gets_few_lines() -> None:
     ProgressBar(None).show(snapshot())
 
 
+def test_a_line_never_wraps() -> None:
+    terminal = Terminal()
+    ProgressBar(terminal, width=lambda: 40).show(snapshot())
+    assert terminal.getvalue() == "\r\x1b[2K" + line(snapshot())[:39]
+
+
+def test_a_full_disk_costs_events_and_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / runlog.FILE_NAME).symlink_to("/dev/full")
+    log = RunLog(tmp_path)
+    for step in (10, 20):
+        log.write("step", step, loss=1.0)
+    log.close()
+    assert caplog.text.count("could not be written") == 1
+
+
 def test_the_log_is_json_lines_and_can_be_cut_for_a_resume(tmp_path: Path) -> None:
     log = RunLog(tmp_path)
     for step in (10, 20, 30):

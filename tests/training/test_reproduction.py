@@ -1,15 +1,25 @@
+import argparse
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.training.conftest import ARCHITECTURE
+from san_core.bundle import Bundle, Manifest
+from san_core.mode import Mode
+from san_core.preprocessing import Preprocessing
+from tests.training.conftest import ARCHITECTURE, CLASSES
 from training import comparison, reproduction
 from training.accuracy import Score
 from training.commands import report
 from training.comparison import difference
+from training.config import Recipe, make_recipe
+from training.distributed import Group
+from training.errors import RecipeError
+from training.evaluation import Entry, Evaluation
+from training.export import export, provenance
 from training.reproduction import Variant, variants
+from training.run import new_network
 
 N = 1000
 
@@ -76,6 +86,66 @@ def test_finished_runs_are_skipped_and_failures_are_told(
     assert [v.name for v in failed] == ["bad"]
 
 
+def finished(folder: Path, recipe: Recipe) -> None:
+    """Write what a finished run of the recipe leaves."""
+    network = new_network(recipe, 2)
+    told = provenance(recipe)
+    export(
+        folder / reproduction.BUNDLE,
+        network,
+        classes=("a", "b"),
+        preprocessing=Preprocessing(),
+        told=told,
+    )
+
+
+def test_finished_runs_of_other_options_are_not_taken_for_these(tmp_path: Path) -> None:
+    recipe = make_recipe({"architecture": ARCHITECTURE, "resolutions": (48, 32), "epochs": 2})
+    wanted = variants(recipe.resolutions)
+    alone = {"resolutions": (48,), "meta_learner": "private", "beta": 0.0, "workers": 0}
+    finished(tmp_path / "baseline_48", make_recipe(recipe.model_dump(), alone))
+    reproduction.check_same(tmp_path, wanted, recipe)
+    for name, value in (("epochs", 3), ("seed", 7), ("limit_images", 100)):
+        other = make_recipe(recipe.model_dump(), {name: value})
+        with pytest.raises(RecipeError, match=f"trained with {name} = .*, not {value}"):
+            reproduction.check_same(tmp_path, wanted, other)
+
+
+def test_more_test_resolutions_are_evaluated_and_the_same_are_not(
+    data: Path, tmp_path: Path, alone: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def evaluate(
+        _bundle: object, _images: object, tests: tuple[int, ...], *_: object, **__: object
+    ):
+        seen.append(tests)
+        entries = [Entry(side, Mode.PROXY, Score(9, 5, 9), False) for side in tests]
+        return Evaluation("tiny", (48, 32), tests, entries)
+
+    monkeypatch.setattr(reproduction, "evaluate", evaluate)
+    bundle = Bundle(Manifest.model_construct(classes=CLASSES), torch.nn.Identity())  # type: ignore[arg-type]
+    monkeypatch.setattr(reproduction, "load", lambda _: bundle)
+    wanted = [Variant("baseline_48", "trained at 48")]
+    for tests in ((48, 32), (48, 32), (48,), (56, 48, 32)):
+        reproduction.evaluate_all(data, tmp_path, wanted, tests, alone)
+    assert seen == [(48, 32), (56, 48, 32)]
+
+
+def test_the_page_repeats_the_options_that_were_given() -> None:
+    parser = argparse.ArgumentParser()
+    report.add_arguments(parser)
+    line = (
+        "--data /x/pictures --output /y --recipe tiny --resolutions 48,32 --tests 56,40 --epochs 2"
+    )
+    more = "--seed 3 --limit-images 24 --jobs 2"
+    args = parser.parse_args(["reproduce", *line.split(), *more.split()])
+    assert report._command(args) == (
+        "san report reproduce --data pictures --output DIR --recipe tiny --resolutions 48,32 "
+        "--tests 56,40 --epochs 2 --seed 3 --limit-images 24"
+    )
+
+
 @pytest.mark.slow
 def test_one_command_trains_evaluates_and_writes_the_page(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,9 +169,8 @@ def test_one_command_trains_evaluates_and_writes_the_page(
     from training.__main__ import main
 
     page = tmp_path / "docs" / "reproduction.md"
-    page.parent.mkdir()
     line = f"reproduce --data {data} --output {tmp_path / 'runs'} --recipe tiny --epochs 1"
-    more = f"--resolutions 48,32 --tests 56,48,40,32 --limit-images 24 --markdown {page}"
+    more = f"--resolutions 48,32 --tests 56,40 --limit-images 24 --markdown {page}"
     assert main(["report", *line.split(), *more.split()]) == 0
     text = page.read_text()
     for expected in ("| **no** |", "Table 1, left", "Table 3, right", "Table 6", "shufflenet"):

@@ -4,12 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
-import torch
-
 from san_core import bundle as bundles
-from san_core.resolution import check_resolution
 from training.calibrate import calibrate_all, images_at
+from training.commands.options import at_least, resolutions
 from training.data.folder import index_unlabelled
+from training.distributed import choose_device
 from training.export import stored_type
 
 HELP = "Calibrate batch norm at more resolutions from images, without labels, for mode `ideal`."
@@ -20,22 +19,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, metavar="BUNDLE")
     parser.add_argument("--images", type=Path, required=True, metavar="DIR", help="any images")
     parser.add_argument(
-        "--resolutions", required=True, metavar="T,T", help="where `ideal` shall be calibrated"
+        "--resolutions",
+        type=resolutions,
+        required=True,
+        metavar="T,T",
+        help="where `ideal` shall be calibrated",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="BUNDLE", help="write here instead of in place"
     )
-    parser.add_argument("--limit", type=int, default=2000, help="images to use; 0 is all")
-    parser.add_argument("--workers", type=int, default=-1)
+    parser.add_argument("--limit", type=at_least(0), default=2000, help="images to use; 0 is all")
+    parser.add_argument("--workers", type=at_least(-1), default=-1)
     parser.add_argument("--device", default="cpu")
 
 
 def run(args: argparse.Namespace) -> int:
     """Calibrate and write the bundle."""
-    resolutions = [check_resolution(int(part)) for part in args.resolutions.split(",")]
-    loaded = bundles.load(args.bundle, args.device)
+    device = choose_device(args.device)
+    loaded = bundles.load(args.bundle, device)
     folder = index_unlabelled(args.images).limited(args.limit)
-    device = torch.device(args.device)
     preprocessing = loaded.manifest.preprocessing
 
     def told(resolution: int) -> None:
@@ -43,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
 
     done = calibrate_all(
         loaded.network,
-        resolutions,
+        args.resolutions,
         lambda side: images_at(folder, side, preprocessing, device, workers=args.workers),
         told,
     )
-    for resolution in sorted(set(resolutions) - set(done)):
+    for resolution in sorted(set(args.resolutions) - set(done)):
         print(f"{resolution} is a trained resolution: nothing to calibrate.", file=sys.stderr)
     # What was measured in mode `ideal` before does not hold for the new statistics.
     accuracy = tuple(

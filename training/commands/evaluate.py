@@ -11,9 +11,9 @@ from san_core.bundle import Bundle, replace_accuracy
 from san_core.errors import BundleError
 from san_core.frontier import Precision
 from san_core.mode import Mode
-from san_core.resolution import check_resolution
 from training import evaluation_page
 from training.calibrate import calibrate_all, calibration_images
+from training.commands.options import at_least, resolutions
 from training.data.folder import ImageFolder, index_for_classes, validation_root
 from training.distributed import joined_group
 from training.errors import RecipeError
@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, required=True, metavar="DIR", help="val/CLASS/… or CLASS/…"
     )
-    parser.add_argument("--resolutions", metavar="T,T", help="default: the trained ones")
+    parser.add_argument(
+        "--resolutions", type=resolutions, metavar="T,T", help="default: the trained ones"
+    )
     parser.add_argument(
         "--modes", default="proxy", metavar="M,M", help="of proxy, ideal, data_free"
     )
@@ -43,15 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--calibrate",
-        type=int,
+        type=at_least(0),
         default=0,
         metavar="N",
         help="calibrate `ideal` on N images of DATA/train first, and keep that in the bundle",
     )
-    parser.add_argument("--limit", type=int, default=0, metavar="N", help="use only N images")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--workers", type=int, default=-1)
-    parser.add_argument("--max-unreadable", type=int, default=100)
+    parser.add_argument(
+        "--limit", type=at_least(0), default=0, metavar="N", help="use only N images"
+    )
+    parser.add_argument("--batch-size", type=at_least(1), default=64)
+    parser.add_argument("--workers", type=at_least(-1), default=-1)
+    parser.add_argument("--max-unreadable", type=at_least(0), default=100)
     parser.add_argument("--device", default="auto")
     parser.add_argument(
         "--no-write", action="store_true", help="leave the bundle's manifest as it is"
@@ -75,19 +79,10 @@ def _precisions(text: str) -> list[Precision]:
     return found
 
 
-def _resolutions(text: str | None, bundle: Bundle) -> list[int]:
-    if text is None:
-        return list(bundle.network.resolutions)
-    try:
-        return [check_resolution(int(part)) for part in text.split(",")]
-    except ValueError as error:
-        raise RecipeError(f"--resolutions {text} is not a list of whole numbers.") from error
-
-
 def _keep(bundle: Bundle, found: Evaluation, folder: ImageFolder, path: Path) -> None:
-    dataset = f"{folder.root.parent.name}/{folder.root.name}"
     measured = tuple(
-        accuracy_entry(e.resolution, e.score, dataset, e.mode, e.precision) for e in found.entries
+        accuracy_entry(e.resolution, e.score, folder.name, e.mode, e.precision)
+        for e in found.entries
     )
     manifest = replace_accuracy(bundle.manifest, measured)
     try:
@@ -106,11 +101,14 @@ def run(args: argparse.Namespace) -> int:
     """Measure, show, and write what was asked for."""
     modes = _modes(args.modes)
     precisions = _precisions(args.precisions)
+    for folder in (args.report, args.json and args.json.parent):
+        if folder is not None:  # before anything is measured that could not be written
+            folder.mkdir(parents=True, exist_ok=True)
     with joined_group(args.device) as group:
         bundle = bundles.load(args.bundle)
-        tests = _resolutions(args.resolutions, bundle)
-        folder = index_for_classes(validation_root(args.data), bundle.manifest.classes)
-        folder = folder.limited(args.limit)
+        tests = args.resolutions or bundle.network.resolutions
+        labelled = index_for_classes(validation_root(args.data), bundle.manifest.classes)
+        labelled = labelled.limited(args.limit)
         bundle.network.to(group.device)
         images = None
         if args.calibrate:
@@ -125,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
             calibrate_all(bundle.network, tests, images)
         found = evaluate(
             bundle,
-            folder,
+            labelled,
             tests,
             modes,
             group,
@@ -148,11 +146,11 @@ def run(args: argparse.Namespace) -> int:
                 f"{entry.resolution:>5} {entry.mode.value:<10} {entry.precision:<5} "
                 f"top-1 {with_interval(score)} %  top-5 {score.top5:.1%}  n {score.n}{note}"
             )
+        if not args.no_write:
+            _keep(bundle, found, labelled, args.bundle)
         if args.json:
             args.json.write_text(json.dumps(found.to_json(), indent=1))
         if args.report:
             for path in evaluation_page.write(found, args.report):
                 print(f"Wrote {path}.")
-        if not args.no_write:
-            _keep(bundle, found, folder, args.bundle)
     return 0

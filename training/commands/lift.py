@@ -15,6 +15,7 @@ from san_core.preprocessing import Preprocessing
 from san_core.resolution import check_resolution, check_trained
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.accuracy import Score
+from training.commands.options import at_least, resolutions
 from training.data.folder import index_for_classes, validation_root
 from training.distributed import Group
 from training.errors import PretrainedError
@@ -29,12 +30,11 @@ _SAME = 1e-5
 """How closely the lifted network must agree with the original at the native resolution."""
 
 
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part.strip())
-
-
 def _three(text: str) -> tuple[float, float, float]:
-    red, green, blue = (float(part) for part in text.split(","))
+    try:
+        red, green, blue = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not three numbers R,G,B") from error
     return red, green, blue
 
 
@@ -50,8 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"({', '.join(PACKAGES)}); repeat it as 224=FILE 160=FILE for networks of one "
         "architecture that were each trained at a resolution of their own",
     )
-    parser.add_argument("--native", type=int, help="resolution the network was trained at (224)")
-    parser.add_argument("--resolutions", type=_integers, default=(224, 192, 160, 128, 96))
+    parser.add_argument(
+        "--native", type=at_least(1), help="resolution the network was trained at (224)"
+    )
+    parser.add_argument("--resolutions", type=resolutions, default=(224, 192, 160, 128, 96))
     parser.add_argument("-o", "--output", type=Path, required=True, help="the bundle to write")
     parser.add_argument("--name", help="name of the bundle (that of the file)")
     parser.add_argument("--classes", type=Path, help="file with one class name per line")
@@ -63,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="labelled images to measure before and after on"
     )
-    parser.add_argument("--limit", type=int, default=0, metavar="N", help="use only N of them")
+    parser.add_argument(
+        "--limit", type=at_least(0), default=0, metavar="N", help="use only N of them"
+    )
 
 
 def _sources(texts: list[str], native: int | None) -> tuple[dict[int, str], int]:
@@ -152,7 +156,7 @@ def _accuracies(
     for side, score in after.items():
         known = f"{before[side].top1:.1%}" if side in before else "-"
         print(f"{side:>10} {known:>14} {score.top1:>13.1%}")
-    measured = tuple(accuracy_entry(side, score, folder.root.name) for side, score in after.items())
+    measured = tuple(accuracy_entry(side, score, folder.name) for side, score in after.items())
     return replace_accuracy(manifest, measured)
 
 
@@ -172,7 +176,7 @@ def _report(lifted: Lifted, apart: float, out: Path) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, fit, lift, check, write."""
     sources, native = _sources(args.weights, args.native)
-    resolutions = check_trained(args.resolutions)
+    trained = check_trained(args.resolutions)
     fitted = {}
     for resolution, source in sources.items():
         fitted[resolution] = fit(read_pretrained(source, args.arch), args.arch)
@@ -182,7 +186,7 @@ def run(args: argparse.Namespace) -> int:
     with torch.no_grad():
         count = int(original(torch.zeros(1, 3, native, native)).shape[1])
     states = {resolution: pretrained.state for resolution, (_, pretrained) in fitted.items()}
-    lifted = lift(args.arch, states, native=native, resolutions=resolutions, num_classes=count)
+    lifted = lift(args.arch, states, native=native, resolutions=trained, num_classes=count)
     apart = difference(lifted, original)
     if len(fitted) == 1 and not apart <= _SAME:
         raise PretrainedError(

@@ -12,7 +12,9 @@ from san_core import bundle as bundles
 from san_core.folding import FoldedArchitecture
 from san_core.quantization import PREFIX, quantisable, to_extras
 from training.calibrate import images_at
+from training.commands.options import at_least
 from training.data.folder import index_unlabelled
+from training.distributed import choose_device
 from training.errors import RecipeError
 from training.export import stored_type
 from training.quantize import calibrate_ranges, sensitivities
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="BUNDLE", help="write here instead of in place"
     )
-    parser.add_argument("--limit", type=int, default=256, help="images to use; 0 is all")
+    parser.add_argument("--limit", type=at_least(0), default=256, help="images to use; 0 is all")
     parser.add_argument(
         "--noise",
         type=float,
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-float", default="", metavar="LAYER,LAYER", help="leave these layers in float too"
     )
-    parser.add_argument("--workers", type=int, default=-1)
+    parser.add_argument("--workers", type=at_least(-1), default=-1)
     parser.add_argument("--device", default="cpu")
 
 
@@ -54,12 +56,12 @@ def _kept(text: str, known: set[str]) -> set[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Calibrate every trained resolution, find the sensitive layers, write the bundle."""
-    loaded = bundles.load(args.bundle, args.device)
+    device = choose_device(args.device)
+    loaded = bundles.load(args.bundle, device)
     network = loaded.network
     folded = FoldedArchitecture(network.skeleton)
     kept = _kept(args.keep_float, set(quantisable(folded.module)))
     folder = index_unlabelled(args.images).limited(args.limit)
-    device = torch.device(args.device)
     preprocessing = loaded.manifest.preprocessing
     ranges = {}
     for resolution in network.resolutions:

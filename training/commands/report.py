@@ -11,18 +11,15 @@ from types import FrameType
 from san_core.bundle import read_manifest
 from san_core.resolution import MIN_RESOLUTION
 from training import curves
-from training.config import load_recipe, make_recipe
+from training.commands.options import at_least, resolutions
+from training.config import Recipe, load_recipe, make_recipe
 from training.data.folder import index_training
 from training.distributed import Group, choose_device
-from training.errors import DataError
-from training.reproduction import BUNDLE, evaluate_all, train_all, variants
-from training.reproduction_page import ENVELOPE, draw_envelope, page, read_results
+from training.errors import DataError, RecipeError
+from training.reproduction import BUNDLE, check_same, evaluate_all, train_all, variants
+from training.reproduction_page import ENVELOPE, Results, draw_envelope, page, read_results
 
 HELP = "Reproduce the paper at small scale, or draw a run's curves."
-
-
-def _sides(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
 
 
 def _tests(trained: Sequence[int]) -> tuple[int, ...]:
@@ -41,14 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reproduce.add_argument("--data", type=Path, required=True, metavar="DIR")
     reproduce.add_argument("--output", type=Path, required=True, metavar="DIR")
     reproduce.add_argument("--recipe", default="small-resnet18", metavar="NAME")
-    reproduce.add_argument("--resolutions", type=_sides, help="instead of the recipe's")
+    reproduce.add_argument("--resolutions", type=resolutions, help="instead of the recipe's")
     reproduce.add_argument(
-        "--tests", type=_sides, help="default: the trained ones, those between, one beyond each end"
+        "--tests",
+        type=resolutions,
+        help="beside the trained ones (default: those between, one beyond each end)",
     )
-    reproduce.add_argument("--epochs", type=int, metavar="N", help="instead of the recipe's")
-    reproduce.add_argument("--seed", type=int, default=0)
-    reproduce.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    reproduce.add_argument("--limit-images", type=int, default=0, metavar="N")
+    reproduce.add_argument(
+        "--epochs", type=at_least(1), metavar="N", help="instead of the recipe's"
+    )
+    reproduce.add_argument("--seed", type=at_least(0), default=0)
+    reproduce.add_argument("--jobs", type=at_least(1), default=1, help="runs at the same time")
+    reproduce.add_argument("--limit-images", type=at_least(0), default=0, metavar="N")
     reproduce.add_argument(
         "--markdown", type=Path, metavar="FILE", help="where the page goes (default: --output)"
     )
@@ -62,32 +63,63 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _reproduce(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    index_training(args.data)  # complain about the data before anything starts
-    args.resolutions = args.resolutions or make_recipe(load_recipe(args.recipe)).resolutions
-    args.tests = args.tests or _tests(args.resolutions)
-    sides = ",".join(map(str, args.resolutions))
-    options = ["--recipe", args.recipe, "--resolutions", sides, "--seed", str(args.seed)]
+    # Complain about anything before anything starts.
+    index_training(args.data)
+    target = args.markdown or args.output / "reproduction.md"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    recipe = _recipe(args)
+    if len(recipe.resolutions) < 2:
+        raise RecipeError("A comparison needs at least two resolutions: give --resolutions T,T.")
+    tests = _tests(recipe.resolutions)
+    if args.tests:
+        tests = tuple(sorted({*args.tests, *recipe.resolutions}, reverse=True))
+    wanted = variants(recipe.resolutions)
+    check_same(args.output, wanted, recipe)
+    options = ["--recipe", args.recipe, "--resolutions", _joined(recipe.resolutions)]
+    options += ["--seed", str(args.seed)]
     if args.epochs:
         options += ["--epochs", str(args.epochs)]
     if args.limit_images:
         options += ["--limit-images", str(args.limit_images)]
-    wanted = variants(args.resolutions)
     signal.signal(signal.SIGTERM, _interrupt)  # so that the runs are asked to save, too
     failed = train_all(args.data, args.output, wanted, options, jobs=args.jobs)
     if failed:
         names = ", ".join(variant.name for variant in failed)
         raise DataError(f"These runs failed: {names}. See train.log in {args.output}/NAME.")
     alone = Group(0, 1, choose_device("auto"))
-    evaluate_all(args.data, args.output, wanted, args.tests, alone)
-    _write_page(args)
+    evaluate_all(args.data, args.output, wanted, tests, alone)
+    _write_page(args, target, read_results(args.output, recipe.resolutions, tests))
     return 0
 
 
-def _write_page(args: argparse.Namespace) -> None:
-    results = read_results(args.output, args.resolutions, args.tests)
+def _joined(sides: Sequence[int]) -> str:
+    return ",".join(map(str, sides))
+
+
+def _recipe(args: argparse.Namespace) -> Recipe:
+    """Return the recipe of the networks that are compared, before what the variants change."""
+    given = {"resolutions": args.resolutions, "epochs": args.epochs}
+    given["limit_images"] = args.limit_images
+    chosen = {name: value for name, value in given.items() if value}
+    return make_recipe(load_recipe(args.recipe), chosen, {"seed": args.seed})
+
+
+def _command(args: argparse.Namespace) -> str:
+    """Return the command that makes the same page, without paths of this machine."""
+    command = f"san report reproduce --data {args.data.name} --output DIR --recipe {args.recipe}"
+    given = {
+        "--resolutions": _joined(args.resolutions or ()),
+        "--tests": _joined(args.tests or ()),
+        "--epochs": args.epochs,
+        "--seed": args.seed,
+        "--limit-images": args.limit_images,
+    }
+    return command + "".join(f" {name} {value}" for name, value in given.items() if value)
+
+
+def _write_page(args: argparse.Namespace, target: Path, results: Results) -> None:
     manifest = read_manifest(args.output / "san" / BUNDLE)
     recipe = make_recipe(manifest.provenance["recipe"])
-    target = args.markdown or args.output / "reproduction.md"
     image = target.with_name(f"{target.stem}-{ENVELOPE}")
     draw_envelope(results, image)
     training, _ = index_training(args.data)
@@ -95,10 +127,7 @@ def _write_page(args: argparse.Namespace) -> None:
         f"Trained on {len(training.limited(recipe.limit_images))} images of {args.data.name} in "
         f"{len(training.classes)} classes, from scratch, each network for as many epochs."
     )
-    command = f"san report reproduce --data {args.data.name} --output DIR --recipe {args.recipe}"
-    if args.epochs:
-        command += f" --epochs {args.epochs}"
-    target.write_text(page(results, recipe, setup, command, image.name))
+    target.write_text(page(results, recipe, setup, _command(args), image.name))
     print(f"Wrote {target} and {image}.")
 
 

@@ -30,6 +30,12 @@ class ImageFolder:
     def __len__(self) -> int:
         return len(self.files)
 
+    @property
+    def name(self) -> str:
+        """What the images are called where accuracies are noted, e.g. "imagenet/val"."""
+        root = self.root.resolve()
+        return f"{root.parent.name}/{root.name}"
+
     def path(self, index: int) -> Path:
         """Return the full path of an image."""
         return self.root / self.files[index]

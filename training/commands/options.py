@@ -1,0 +1,32 @@
+"""Types of options that several commands have; argparse turns what they raise into a sentence."""
+
+import argparse
+from collections.abc import Callable
+
+from san_core.errors import ResolutionError
+from san_core.resolution import check_resolution
+
+
+def at_least(lowest: int) -> Callable[[str], int]:
+    """Return the type of a whole number that is `lowest` or more."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from error
+        if number < lowest:
+            raise argparse.ArgumentTypeError(f"{number} is below {lowest}, the least there can be")
+        return number
+
+    return parse
+
+
+def resolutions(text: str) -> tuple[int, ...]:
+    """Read a list of resolutions, comma separated."""
+    try:
+        return tuple(check_resolution(int(part)) for part in text.split(","))
+    except ResolutionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers") from error

@@ -27,6 +27,7 @@ from service.lifecycle import Service
 from service.load import Load
 from service.observability.ledger import Ledger
 from service.observability.metrics import Exporter
+from service.openapi import Api
 from service.routes.classify import (
     ClassifyEndpoint,
     asks_to_classify,
@@ -145,7 +146,7 @@ def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
         finally:
             await service.stop()
 
-    api = FastAPI(
+    api = Api(
         title="san-serve",
         summary="Image classification within a latency budget.",
         version=metadata.version("san-serve"),

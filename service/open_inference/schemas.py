@@ -24,6 +24,22 @@ _TENSOR = {
         "data": {"type": "array", "description": "base64 for BYTES; left out if binary"},
     },
 }
+_EXAMPLE = {
+    "id": "a-grey-square",
+    "parameters": {"budget_ms": 50},
+    "inputs": [
+        {
+            "name": "image",
+            "datatype": "BYTES",
+            "shape": [1],
+            "data": [
+                "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAA"
+                "DklEQVR4nGOIggIGyhgAKnUWgdw0pSgAAAAASUVORK5CYII="
+            ],
+        }
+    ],
+    "outputs": [{"name": "scores", "parameters": {"classification": 5}}],
+}
 REQUEST_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -31,6 +47,7 @@ REQUEST_BODY: dict[str, Any] = {
         "`Inference-Header-Content-Length`. No Content-Type is needed.",
         "content": {
             "application/json": {
+                "example": _EXAMPLE,
                 "schema": {
                     "type": "object",
                     "required": ["inputs"],
@@ -62,7 +79,7 @@ REQUEST_BODY: dict[str, Any] = {
                             },
                         },
                     },
-                }
+                },
             },
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         },

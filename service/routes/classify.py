@@ -18,8 +18,9 @@ from service.errors import ParameterError
 from service.first_byte import FIRST_BYTE
 from service.incoming import Incoming
 from service.multipart import image_bytes
+from service.openapi import problems
 from service.pipeline import Pipeline
-from service.schemas import ClassifySchema, ProblemSchema
+from service.schemas import ClassifySchema
 from service.shell import REQUEST_ID, header, traceparent
 from service.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
 
@@ -153,23 +154,7 @@ _REQUEST_BODY = {
     ],
 }
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "Not an image, corrupt or truncated"},
-    401: {"description": "No API key, or a wrong one"},
-    408: {"description": "The body came too slowly"},
-    413: {"description": "Too many bytes, pixels or frames"},
-    415: {"description": "An image format that is not decoded"},
-    422: {
-        "description": "A parameter cannot be used, or the budget is impossible and on_miss=refuse"
-    },
-    429: {
-        "description": "Overloaded, at the door or in the queue; Retry-After says when to come back"
-    },
-    503: {"description": "Not ready, or draining"},
-}
-for _problem in PROBLEMS.values():
-    _problem["model"] = ProblemSchema
-    _problem["content"] = {"application/problem+json": {}}
+PROBLEMS = problems(400, 401, 408, 413, 415, 422, 429, 503)
 
 
 def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -> APIRouter:

@@ -11,6 +11,7 @@ from service.errors import NotReadyError, ParameterError
 from service.feedback import resolve_truth
 from service.incoming import Incoming
 from service.lifecycle import Service
+from service.openapi import problems, reference
 from service.schemas import FeedbackRequest, FeedbackSchema
 
 _MAX_BYTES = 65_536
@@ -18,7 +19,7 @@ _MAX_BYTES = 65_536
 _REQUEST_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": FeedbackRequest.model_json_schema()}},
+        "content": {"application/json": {"schema": reference(FeedbackRequest)}},
     }
 }
 
@@ -38,7 +39,11 @@ def feedback_router(service: Service) -> APIRouter:
     router = APIRouter(tags=["feedback"])
 
     # The framework would read a body of any size before it looks at it.
-    @router.post("/feedback", openapi_extra=_REQUEST_BODY)
+    @router.post(
+        "/feedback",
+        responses=problems(401, 404, 408, 409, 413, 422, 503),
+        openapi_extra=_REQUEST_BODY,
+    )
     async def feedback(request: Request) -> FeedbackSchema:
         """Say what an image really was; counts towards the live accuracy of its resolution."""
         timeout_s = service.settings.receive_timeout_s

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 
 from service.errors import DrainingError, NotReadyError
 from service.lifecycle import Service
+from service.openapi import problems
 from service.schemas import ModelSchema, StatusSchema, VersionSchema, WorkerSchema
 
 
@@ -16,12 +17,14 @@ def health_router(service: Service) -> APIRouter:
     """The routes."""
     router = APIRouter(tags=["operations"])
 
+    @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz")
     async def healthz() -> StatusSchema:
         """Alive: the event loop answers."""
         return StatusSchema(status="alive")
 
-    @router.get("/readyz")
+    @router.head("/readyz", include_in_schema=False)
+    @router.get("/readyz", responses=problems(503))
     async def readyz() -> StatusSchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
         if service.is_leaving:
@@ -30,7 +33,7 @@ def health_router(service: Service) -> APIRouter:
             raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
         return StatusSchema(status="ready")
 
-    @router.get("/version")
+    @router.get("/version", responses=problems(401))
     async def version() -> VersionSchema:
         """What runs here."""
         deployment = service.deployment
@@ -59,7 +62,7 @@ def health_router(service: Service) -> APIRouter:
             worker=worker,
         )
 
-    @router.post("/admin/reload")
+    @router.post("/admin/reload", responses=problems(401, 403, 409))
     async def reload() -> VersionSchema:
         """Read the bundle's file again and swap it in without dropping a request.
 

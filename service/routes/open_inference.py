@@ -31,6 +31,7 @@ from service.open_inference.schemas import (
     ServerSchema,
     model_metadata,
 )
+from service.openapi import problem, problems
 from service.routes.classify import PROBLEMS, note_refusal, raw_route
 from service.shell import REQUEST_ID, header
 
@@ -38,10 +39,7 @@ _BINARY = b"application/octet-stream"
 _HEADER_LENGTH = b"inference-header-content-length"
 _PARSED_AT_ONCE = 65_536
 """Larger bodies are taken apart off the event loop."""
-_MODEL_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    404: {"description": "Another model is served here"},
-    503: PROBLEMS[503],
-}
+_MODEL_PROBLEMS = problems(401, 503) | {404: problem("Another model is served here")}
 _USABLE_ID = re.compile(r"[A-Za-z0-9._~-]{1,60}")
 
 
@@ -149,7 +147,7 @@ def open_inference_router(service: Service) -> APIRouter:
         """Alive: the event loop answers."""
         return LiveSchema(live=True)
 
-    @router.get("/health/ready", responses={503: PROBLEMS[503]})
+    @router.get("/health/ready", responses=problems(503))
     async def ready() -> ReadySchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
         if service.is_leaving:

@@ -16,6 +16,7 @@ from service.deployment import Deployment
 from service.errors import NotCachedError, NotReadyError, ParameterError
 from service.latency_model import decode_work
 from service.lifecycle import Service
+from service.openapi import problems
 from service.schemas import (
     AccuracySchema,
     CachedNetworkSchema,
@@ -136,7 +137,7 @@ def resolutions_router(service: Service) -> APIRouter:
             deployment.cache.evict(point)
         return _warm(found[0], "evicted") if found else None
 
-    @router.get("")
+    @router.get("", responses=problems(401, 503))
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
         deployment = deployed()
@@ -155,7 +156,7 @@ def resolutions_router(service: Service) -> APIRouter:
             ],
         )
 
-    @router.post("/{resolution}/warm", status_code=202)
+    @router.post("/{resolution}/warm", status_code=202, responses=problems(401, 422, 503))
     async def warm(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
@@ -164,7 +165,7 @@ def resolutions_router(service: Service) -> APIRouter:
         await service.crew.ask("warm", {"resolution": resolution, "mode": mode})
         return found
 
-    @router.delete("/{resolution}")
+    @router.delete("/{resolution}", responses=problems(401, 404, 422, 503))
     async def evict(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:

@@ -237,6 +237,46 @@ def test_the_openapi_document_tells_the_truth_about_classify(client):
     assert {"200", "400", "413", "415", "422", "429", "503"} <= set(post["responses"])
 
 
+def test_every_error_is_documented_as_a_problem(client):
+    document = client.get("/openapi.json").json()
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    assert {"ProblemSchema", "FeedbackRequest"} <= set(document["components"]["schemas"])
+    operations = {
+        f"{method} {path}": found["responses"]
+        for path, methods in document["paths"].items()
+        for method, found in methods.items()
+    }
+    for responses in operations.values():
+        for status, response in responses.items():
+            if status == "default" or int(status) >= 400:
+                assert set(response["content"]) == {"application/problem+json"}
+    for name, statuses in {
+        "post /feedback": {"404", "409", "413", "422", "503"},
+        "post /resolutions/{resolution}/warm": {"422", "503"},
+        "delete /resolutions/{resolution}": {"404", "422", "503"},
+        "get /resolutions": {"503"},
+        "get /readyz": {"503"},
+        "post /admin/reload": {"403", "409"},
+        "get /v2/models/{name}": {"404", "503"},
+    }.items():
+        assert statuses <= set(operations[name])
+
+
+def test_the_documented_inference_request_works(client):
+    document = client.get("/openapi.json").json()
+    post = document["paths"]["/v2/models/{name}/infer"]["post"]
+    example = post["requestBody"]["content"]["application/json"]["example"]
+    answer = client.post("/v2/models/tiny/infer", json=example).json()
+    assert answer["id"] == example["id"]
+    assert answer["outputs"][0]["shape"] == [1, 5]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_probes_by_head(client, path):
+    answer = client.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
 @pytest.mark.parametrize("path", ["/docs", "/"])
 def test_pages_are_served_where_they_exist(client, path):
     assert client.get(path).status_code in (200, 404)

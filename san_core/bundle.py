@@ -72,7 +72,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: int = Field(FORMAT_VERSION, ge=1, le=FORMAT_VERSION, strict=True)
+    format_version: int = Field(default=FORMAT_VERSION, ge=1, le=FORMAT_VERSION, strict=True)
     name: str
     version: str = "1"
     network: NetworkConfig

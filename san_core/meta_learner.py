@@ -82,7 +82,8 @@ class LinearMetaLearner(nn.Module):
 
         "kaiming": the generated kernel has Kaiming's variance at the middle of the trained range
         and stays close to it (within a tenth for the paper's) over all of it. "official": what
-        `nn.Linear(1, n)` draws, uniform in [-1, 1], as the published code does.
+        `nn.Linear(1, n)` draws, uniform in [-1, 1], as the published ResNets start. (The published
+        MobileNetV2 draws W with deviation 0.01 and sets b to zero; that is not offered.)
         """
         with torch.no_grad():
             if how == "official":

@@ -129,8 +129,9 @@ def inspect(data: bytes | Path) -> ImageHeader:
             frames: int = getattr(image, "n_frames", 1)
         except _BROKEN as error:
             raise CorruptImageError(f"The image's frames cannot be counted: {error}.") from error
-        is_jpeg = isinstance(data, bytes) and data[:2] == b"\xff\xd8"
-        scans = count_scans(data) if is_jpeg else 1
+        scans = 1
+        if isinstance(data, bytes) and data.startswith(b"\xff\xd8"):  # a JPEG
+            scans = count_scans(data)
         return ImageHeader(str(image.format), width, height, frames, scans)
 
 

@@ -116,7 +116,7 @@ class ScaleAdaptiveNetwork(nn.Module):
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
     ) -> "ScaleAdaptiveNetwork":
         """Move to a device or type, the skeleton's constants too."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name in constants(self.skeleton):
             _set_buffer(self.skeleton, name, fn(self.skeleton.get_buffer(name)))
         return self

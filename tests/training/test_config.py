@@ -24,6 +24,8 @@ def test_every_recipe_that_comes_along_is_valid() -> None:
 
 def test_the_papers_recipes() -> None:
     resnet = make_recipe(load_recipe("paper-resnet18"))
+    assert not resnet.generate_stem
+    assert make_recipe(load_recipe("paper-mobilenet_v2")).generate_stem
     mobile = make_recipe(load_recipe("paper-mobilenet_v2"))
 
     assert resnet.resolutions == mobile.resolutions == (224, 192, 160, 128, 96)

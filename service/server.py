@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 import socket
 from types import FrameType
@@ -13,7 +14,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from service.first_byte import TimedProtocol
+from service.first_byte import timed_protocol
 from service.lifecycle import Service
 from service.settings import Settings
 
@@ -26,15 +27,16 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         app,
         host=settings.host,
         port=settings.port,
-        http=TimedProtocol,
+        http=timed_protocol(settings.receive_timeout_s),
         loop="uvloop",
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=int(settings.keep_alive_s),
-        timeout_graceful_shutdown=int(settings.drain_timeout_s),
+        # Whole seconds, and none of them would mean none at all.
+        timeout_keep_alive=math.ceil(settings.keep_alive_s),
+        timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s),
         backlog=2048,
     )
 

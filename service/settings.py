@@ -111,7 +111,10 @@ class Settings(BaseSettings):
         512, ge=1, le=100_000, description="most frames of an image; the first is classified"
     )
     receive_timeout_s: float = Field(
-        10.0, gt=0, le=3600, description="time a body may take to arrive"
+        10.0,
+        gt=0,
+        le=3600,
+        description="time a request's headers, and its body, may take to arrive",
     )
     max_resolution: int = Field(
         512, ge=32, le=1024, description="largest resolution a client may pin"

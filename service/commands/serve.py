@@ -54,8 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             # A key on a command line is a key in every process list.
             continue
         group.add_argument(f"--{name.replace('_', '-')}", **_option(name, field))
-    parser.epilog = "API keys themselves come from the environment only: " + ", ".join(
-        f"SAN_{name.upper()}" for name in _SECRETS
+    fields = Settings.model_fields
+    parser.epilog = "Keys themselves come from the environment only. " + " ".join(
+        f"SAN_{name.upper()}: {fields[name].description} (default none)." for name in _SECRETS
     )
 
 

@@ -1,4 +1,4 @@
-"""The log: one JSON object per line, request ids included."""
+"""The log: one JSON object or one line of text per event, request ids included."""
 
 from __future__ import annotations
 
@@ -38,6 +38,27 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(entry, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
+class TextFormatter(logging.Formatter):
+    """Time, level and message, then whatever was passed as `facts`, as name=value."""
+
+    def __init__(self, worker: int | None = None) -> None:
+        whose = "" if worker is None else f"[{worker}] "
+        super().__init__(f"%(asctime)s %(levelname)-7s {whose}%(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """One line."""
+        facts = getattr(record, "facts", None) or {}
+        return " ".join(
+            [super().formatMessage(record), *(f"{k}={_bare(v)}" for k, v in facts.items())]
+        )
+
+
+def _bare(value: object) -> str:
+    """A value that can be told from what follows: in quotes if it has spaces."""
+    text = str(value)
+    return repr(text) if not text.isprintable() or " " in text else text
+
+
 def configure(level: str, log_format: str, worker: int | None = None) -> None:
     """Send everything, uvicorn's messages too, to stderr in one format.
 
@@ -47,8 +68,7 @@ def configure(level: str, log_format: str, worker: int | None = None) -> None:
     if log_format == "json":
         handler.setFormatter(JsonFormatter(worker))
     else:
-        whose = "" if worker is None else f"[{worker}] "
-        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)-7s {whose}%(message)s"))
+        handler.setFormatter(TextFormatter(worker))
     logging.captureWarnings(True)  # Pillow has something to say about many a broken file
     root = logging.getLogger()
     root.handlers[:] = [handler]

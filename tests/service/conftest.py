@@ -64,6 +64,14 @@ def picture(width: int = 120, height: int = 90, image_format: str = "JPEG", seed
     return out.getvalue()
 
 
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
 @dataclass
 class Running:
     """A server that listens."""

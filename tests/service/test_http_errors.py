@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from tests.service.conftest import CLASSES, picture, serving, write_bundle
+from tests.service.conftest import CLASSES, picture, serving, until, write_bundle
 from tests.service.fakes import GatedEngine
 
 
@@ -116,6 +116,31 @@ def test_a_slow_body_is_given_up(make_settings):
     ):
         slow.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
         assert b" 408 " in slow.recv(1000)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /classify HTT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /v"]
+)
+def test_headers_that_do_not_come_are_given_up(make_settings, sent):
+    settings = make_settings(receive_timeout_s=0.2)
+    with (
+        serving(settings, engine=GatedEngine(len(CLASSES))) as running,
+        socket.create_connection(("127.0.0.1", running.port), timeout=30) as slow,
+    ):
+        slow.sendall(sent)
+        while slow.recv(10_000):  # the answer to what was complete; then it hangs up
+            pass
+
+
+def test_an_idle_connection_is_kept_between_requests(make_settings):
+    settings = make_settings(receive_timeout_s=0.05)
+    with serving(settings, engine=GatedEngine(len(CLASSES))) as running, running.client() as client:
+        begun = running.service.clock()
+        assert client.get("/healthz").status_code == 200
+        (kept,) = running.server.server_state.connections
+        until(lambda: running.service.clock() > begun + 300)
+        assert client.get("/healthz").status_code == 200
+        assert running.server.server_state.connections == {kept}
 
 
 def mutated(chance, image):

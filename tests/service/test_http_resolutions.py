@@ -1,9 +1,8 @@
 import threading
 
 from service import costs
-from tests.service.conftest import picture, serving
+from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
-from tests.service.test_http_under_load import CLASSES, until
 
 
 def test_counting_multiply_adds_does_not_hold_up_the_event_loop(make_settings, monkeypatch):

@@ -9,17 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.service.conftest import CLASSES, picture, serving
+from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
 from tests.service.test_http_errors import check_problem
-
-
-def until(condition, seconds=20.0):
-    """Wait for something that must happen."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 @pytest.fixture

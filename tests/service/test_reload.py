@@ -12,9 +12,8 @@ from service import app
 from service.deployment import Engines
 from service.errors import ReloadError
 from service.server import Server
-from tests.service.conftest import CLASSES, serving
+from tests.service.conftest import CLASSES, serving, until
 from tests.service.fakes import GatedEngine
-from tests.service.test_http_under_load import until
 
 
 @pytest.fixture

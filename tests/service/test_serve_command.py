@@ -19,7 +19,9 @@ def test_help_lists_every_setting_with_its_default_and_variable(parser):
     for name, field in Settings.model_fields.items():
         assert f"SAN_{name.upper()}" in text
         assert field.description
-        if name not in ("api_keys", "metrics_keys", "admin_keys"):
+        if name in ("api_keys", "metrics_keys", "admin_keys"):
+            assert f"SAN_{name.upper()}: {field.description} (default none)" in text
+        else:
             assert f"--{name.replace('_', '-')}" in text
             default = "none" if field.default is None else str(field.default)
             assert f"default {default}" in text

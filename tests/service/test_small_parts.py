@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import logging
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -35,8 +36,10 @@ from service.errors import (
 from service.feedback import FeedbackStore, Remembered, resolve_truth
 from service.image_header import quick_header
 from service.multipart import image_bytes
+from service.observability.logs import TextFormatter
 from service.observability.record import RequestRecord
 from service.security import Doors, KeyFileError, KeyRing
+from service.server import server_config
 from service.settings import Settings
 from service.terms import Terms
 from tests.service.conftest import picture
@@ -324,3 +327,19 @@ def test_everyone_gets_a_thread_and_the_operator_has_the_last_word(cores, engine
 
 def test_there_is_at_least_one_core():
     assert available_cores() >= 1
+
+
+# the log, and the server
+
+
+def test_a_line_of_text_tells_the_facts_too():
+    line = logging.makeLogRecord({"msg": "classify", "levelname": "INFO"})
+    line.facts = {"status": 422, "met": False, "reason": "No point\nfits."}
+    text = TextFormatter(worker=3).format(line)
+    assert text.endswith(r"INFO    [3] classify status=422 met=False reason='No point\nfits.'")
+    assert TextFormatter().format(logging.makeLogRecord({"msg": "ready"})).endswith(" ready")
+
+
+def test_a_fraction_of_a_second_is_not_none():
+    config = server_config(None, Settings(keep_alive_s=0.5, drain_timeout_s=0.2))
+    assert (config.timeout_keep_alive, config.timeout_graceful_shutdown) == (1, 1)

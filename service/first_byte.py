@@ -70,7 +70,8 @@ class TimedProtocol(HttpToolsProtocol):
 
     def _hang_up(self) -> None:
         self._hanging_up = None
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle: Any = self.cycle  # none before the first request, whatever its type says
+        if cycle is not None and not cycle.response_complete:
             self._wait_for_headers()  # the answer to an earlier request is still on its way
         else:
             self.transport.close()

@@ -8,7 +8,7 @@ SanClientError
     ├── BadImageError          400, 415
     ├── UnauthorisedError      401, 403
     ├── NotFoundError          404
-    ├── ConflictError          409  feedback was given before
+    ├── ConflictError          409  feedback was given before, or for a replaced bundle
     ├── TooLargeError          413
     ├── ParameterError         422
     │   └── ImpossibleBudgetError   smallest_budget_ms, expected_accuracy
@@ -85,7 +85,7 @@ class NotFoundError(ProblemError):
 
 
 class ConflictError(ProblemError):
-    """Feedback was given before."""
+    """Feedback was given before, or is about an answer of a bundle that was replaced since."""
 
 
 class TooLargeError(ProblemError):

@@ -7,6 +7,8 @@ decoder thread.
 
 from __future__ import annotations
 
+import struct
+
 from san_core.preprocessing import ImageHeader, count_scans
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -15,6 +17,8 @@ _FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
 _SCAN = 0xDA
 _MOST_SEGMENTS = 256
+_segment = struct.Struct(">BBH").unpack_from
+"""0xFF, the marker, the length: what every segment begins with."""
 _COUNTED_AT_ONCE = 1_000_000
 """Scans of larger files are counted on a decoder thread."""
 
@@ -36,16 +40,17 @@ def _jpeg(data: bytes) -> ImageHeader | None:
     at = 2
     frame: tuple[int, int, int] | None = None  # width, height, components
     for _ in range(_MOST_SEGMENTS):
-        if at + 9 > len(data) or data[at] != 0xFF:
+        if at + 9 > len(data):
             return None
-        marker = data[at + 1]
+        begin, marker, length = _segment(data, at)
+        if begin != 0xFF:
+            return None
         if marker == 0xFF:  # fill byte
             at += 1
             continue
         if marker in _STANDALONE:
             at += 2
             continue
-        length = int.from_bytes(data[at + 2 : at + 4], "big")
         if marker in _FRAME_HEADERS:
             height = int.from_bytes(data[at + 5 : at + 7], "big")
             width = int.from_bytes(data[at + 7 : at + 9], "big")

@@ -132,8 +132,9 @@ def _held_up(
     """The most accurate cold option above `accuracy` that would be within the limit if warm."""
     chosen: Option | None = None
     for option in options:
-        fits = option.needed_ms - option.cold_ms <= limit_ms
-        if option.cold_ms > 0 and fits and option.accuracy > accuracy:
+        if option.cold_ms <= 0 or option.accuracy <= accuracy:
+            continue
+        if option.needed_ms - option.cold_ms <= limit_ms:
             chosen, accuracy = option, option.accuracy
     return chosen.point if chosen is not None else None
 

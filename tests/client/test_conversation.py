@@ -153,13 +153,14 @@ def test_a_timeout_is_final(manner):
         call.send(DeadlineError("too late"))
 
 
-def test_an_impossible_budget_says_what_would_work(manner):
+@pytest.mark.parametrize("accuracy", [0.5, None])
+def test_an_impossible_budget_says_what_would_work(manner, accuracy):
     call = converse_within(manner, 1, "refuse")
     next(call)
-    problem = {"detail": "no", "smallest_budget_ms": 4.2, "expected_accuracy": 0.5}
+    problem = {"detail": "no", "smallest_budget_ms": 4.2, "expected_accuracy": accuracy}
     with pytest.raises(ImpossibleBudgetError) as caught:
         call.send(Reply(422, json.dumps(problem).encode()))
-    assert (caught.value.smallest_budget_ms, caught.value.expected_accuracy) == (4.2, 0.5)
+    assert (caught.value.smallest_budget_ms, caught.value.expected_accuracy) == (4.2, accuracy)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"\xff"])

@@ -17,6 +17,11 @@ _TYPICAL = 0.9
 """Quantile for work that goes before: a sum of many is surer than each of them."""
 
 
+_MOST_EXCESS = 0.2
+"""Of a budget: what predictions missed may make the service careful, but never close it, or it could
+not see that they are right again."""
+
+
 class Forecast:
     """Puts latency model, load and cache together."""
 
@@ -57,7 +62,8 @@ class Forecast:
         q, model, load = self._quantile, self._model, self._load
         deadline = budget.deadline_ms
         overhead = model.overhead_ms(q, now_ms)
-        excess = model.excess_ms(q, now_ms)
+        most = _MOST_EXCESS * budget.allowed_ms
+        excess = min(most, model.excess_ms(q, now_ms))
         busy = len(load) > 0
         decode_ahead = load.decode_ahead_ms(deadline) if busy else 0.0
         engine_ahead = load.engine_ahead_ms(deadline, now_ms) if busy else 0.0
@@ -65,7 +71,8 @@ class Forecast:
         loaded = model.remembers_load(now_ms)
         decoding = _Decoding(model, header, size, q, now_ms)
         found = []
-        for place, listing in enumerate(listings, 1):
+        steps = max(1, len(listings) - 1)
+        for place, listing in enumerate(listings):
             point, shape = listing.point, listing.shape
             at_least = self._preprocessing.shorter_side(point.resolution)
             decode = decoding.ms(at_least)
@@ -87,7 +94,7 @@ class Forecast:
             if loaded:
                 calm = model.forward_ms(shape, mates + 1, q, now_ms, calm=True)
                 calm += model.overhead_ms(q, now_ms, calm=True)
-                calm += model.excess_ms(q, now_ms, calm=True)
+                calm += min(most, model.excess_ms(q, now_ms, calm=True))
                 calm += decoding.ms(at_least, calm=True)
                 contention = max(0.0, decode + forward + overhead + excess - calm)
             found.append(
@@ -101,7 +108,7 @@ class Forecast:
                     overhead,
                     excess,
                     contention,
-                    reserve_ms=queue * self._load_reserve * place / len(listings),
+                    reserve_ms=queue * self._load_reserve * place / steps,
                 )
             )
         return found

@@ -174,3 +174,14 @@ def test_a_larger_batch_is_never_predicted_faster(observed, n):
         model.observe_forward(LARGE, batch, ms, now)
     now = len(observed)
     assert model.forward_ms(LARGE, n, 0.99, now) <= model.forward_ms(LARGE, n + 1, 0.99, now) + 1e-9
+
+
+def test_promises_that_were_broken_make_predictions_longer_and_kept_ones_do_not():
+    model = LatencyModel(Measurements(curves={(32, "float"): Curve((1,), (1.0,))}))
+    assert model.excess_ms(0.99, 0.0) == 0.0
+    for n in range(200):
+        model.observe_excess(-2.0, 10.0 * n)
+    assert model.excess_ms(0.99, 2000.0) == 0.0
+    for n in range(8):
+        model.observe_excess(3.0, 2000.0 + n)
+    assert model.excess_ms(0.99, 2100.0) == 3.0

@@ -132,25 +132,28 @@ class Simulation:
                 decode_ms=decision.option.decode_ms,
             )
         )
-        heapq.heappush(self.to_decode, (due, next(self.order), promise, budget))
+        foretold = decision.option.total_ms - decision.option.excess_ms
+        heapq.heappush(self.to_decode, (due, next(self.order), promise, budget, foretold))
         self.decode_next()
 
     def decode_next(self):
         if self.decoding or not self.to_decode:
             return
         self.decoding = True
-        _, _, promise, budget = heapq.heappop(self.to_decode)
+        _, _, promise, budget, foretold = heapq.heappop(self.to_decode)
         at_least = Preprocessing().shorter_side(promise.point.resolution)
         work = decode_work(HEADER, SIZE, at_least)
         took = self.noisy(DecodeCost((0.5, 5.0, 1.0, 4.0)).at(work))
-        self.at(self.now + took, self.decoded, promise, budget, work, took)
+        self.at(self.now + took, self.decoded, promise, budget, foretold, work, took)
 
-    def decoded(self, promise, budget, work, took):
+    def decoded(self, promise, budget, foretold, work, took):
         self.decoding = False
         self.model.observe_decode(work, took, self.now)
         self.load.decoded(promise)
         self.queue.add(
-            Entry(promise.point, promise.deadline_ms, self.now, _always, (promise, budget))
+            Entry(
+                promise.point, promise.deadline_ms, self.now, _always, (promise, budget, foretold)
+            )
         )
         self.engine_next()
         self.decode_next()
@@ -175,7 +178,7 @@ class Simulation:
         point = batch[0].point
         self.model.observe_forward((point.resolution, "float"), len(batch), took, self.now)
         for entry in batch:
-            promise, budget = entry.cargo
+            promise, budget, foretold = entry.cargo
             self.load.leave(promise)
             in_time = budget.met(self.now)
             self.met += in_time
@@ -185,6 +188,7 @@ class Simulation:
             self.used[point.resolution] = self.used.get(point.resolution, 0) + 1
             self.answered_at.append((self.now, point.resolution))
             self.model.observe_overhead(0.4 * self.slower**2, self.now)
+            self.model.observe_excess(budget.spent_ms(self.now) - foretold, self.now)
         self.engine_next()
 
 

@@ -1,4 +1,6 @@
-from san_core.bundle import DEFAULT_BUNDLE, read_manifest
+import torch
+
+from san_core.bundle import DEFAULT_BUNDLE, load, read_manifest
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from training.pretrained import imagenet_classes
@@ -29,3 +31,14 @@ def test_every_mode_of_every_trained_resolution_was_measured() -> None:
 def test_its_provenance_names_no_private_path() -> None:
     text = read_manifest().model_dump_json()
     assert not any(root in text for root in ("/home/", "/root/", "/tmp/"))
+
+
+def test_from_192_pixels_up_it_is_the_pretrained_network() -> None:
+    network = load().network
+    native = network.generate(224)
+    for mode in Mode:
+        for name, tensor in network.generate(192, mode).items():
+            assert torch.equal(tensor, native[name])
+        assert not torch.equal(
+            network.generate(160, mode)["conv_stem.weight"], native["conv_stem.weight"]
+        )

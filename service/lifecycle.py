@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 _DRIFT_CHECK_S = 10.0
 _LAG_CHECK_S = 0.5
+_PREPARE_S = 20.0
 
 
 class Service:
@@ -254,10 +255,16 @@ class Service:
             logger.info("no rehearsal: %s", error)
 
     async def _prepare(self, deployment: Deployment) -> None:
-        """Make a deployment as ready as the one it replaces has become."""
+        """Make a deployment as ready as the one it replaces has become, in the time there is.
+
+        A new bundle must not wait for ever on a busy host: it always has a point that is ready.
+        """
         try:
-            await deployment.warm_frontier()
-            await self._rehearse(deployment)
+            async with asyncio.timeout(_PREPARE_S):
+                await deployment.warm_frontier()
+                await self._rehearse(deployment)
+        except TimeoutError:
+            logger.info("the new bundle is swapped in before all of its frontier is ready")
         except BaseException:
             await deployment.close()
             raise

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import uvicorn
 
-from service import app
+from service import app, lifecycle
 from service.deployment import Engines
 from service.errors import ReloadError
 from service.server import Server
-from tests.service.conftest import CLASSES, serving, until
+from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
 
 
@@ -85,3 +85,16 @@ def test_sighup_is_taken_while_the_service_starts(monkeypatch):
     finally:
         signal.signal(signal.SIGHUP, before)
     assert reloaded
+
+
+def test_a_swap_does_not_wait_for_ever_until_all_is_ready(make_settings, engines, monkeypatch):
+    monkeypatch.setattr(lifecycle, "_PREPARE_S", 0.2)
+    with serving(make_settings(), ready=False) as running, running.client() as client:
+        until(lambda: engines)
+        engines[0].building.set()
+        until(lambda: running.service.is_ready)
+        before = running.service.deployment
+        monkeypatch.setattr(type(before), "warm_frontier", lambda _: asyncio.sleep(3600))
+        assert client.post("/admin/reload").status_code == 200
+        assert running.service.deployment is not before
+        assert client.post("/classify", content=picture()).status_code == 200

@@ -18,8 +18,8 @@ _TYPICAL = 0.9
 
 
 _MOST_EXCESS = 0.2
-"""Of a budget: what predictions missed may make the service careful, but never close it, or it could
-not see that they are right again."""
+"""Of a budget: what predictions missed may make the service careful, but never close it, or it
+could not see that they are right again."""
 
 
 class Forecast:

@@ -291,7 +291,7 @@ class LatencyModel:
         self._overhead.own.add(now_ms, max(took_ms, 0.0), loaded=self._under_load(now_ms))
 
     def observe_excess(self, took_ms: float, now_ms: float) -> None:
-        """Learn by how much a request took longer than its parts foretold, whatever became of it."""
+        """Learn by how much a request took longer than its parts foretold, however it ended."""
         self._excess.own.add(now_ms, took_ms, loaded=self._under_load(now_ms))
 
     def drift(self, now_ms: float) -> float:

@@ -49,6 +49,8 @@ def test_findings_say_yes_where_the_paper_is_right_and_no_where_not() -> None:
     small_end = cells(dict.fromkeys(every, 0.5) | {(32, 32): 0.6})
     assert comparison.distillation(small_end, low, sides).agrees
     assert not comparison.distillation(low, small_end, sides).agrees
+    harmful = cells(dict.fromkeys(every, 0.5) | {(64, 64): 0.3, (32, 32): 0.6})
+    assert not comparison.distillation(harmful, low, sides).agrees
     assert comparison.shared_batch_norm(high, low, sides).agrees
     assert not comparison.shared_batch_norm(low, low, sides).agrees
     close = {(48, "proxy"): Score(N, 500, N), (48, "ideal"): Score(N, 510, N)}

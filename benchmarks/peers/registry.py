@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from benchmarks.processes import free_port
 from benchmarks.wire import form, post
 
 HERE = Path(__file__).parent
@@ -51,7 +52,7 @@ def _mlserver(port: int, workers: int) -> dict[str, str]:
         "debug": False,
         "host": "127.0.0.1",
         "http_port": port,
-        "grpc_port": port + 1,
+        "grpc_port": free_port(),
         "metrics_endpoint": None,
         "parallel_workers": workers if workers > 1 else 0,
     }

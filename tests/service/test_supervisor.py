@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.settings import MEGA, Settings
 from tests.service.conftest import picture, write_bundle
 from tests.service.test_http_errors import check_problem
 from tests.service.test_http_operations import metrics_of
@@ -146,7 +147,8 @@ def test_metrics_are_those_of_all_workers(pair):
             assert buckets[-1] == found[("san_prediction_ratio_count", ())]
             (model,) = [k for k in found if k[0] == "san_model_info"]
             assert found[model] == 1
-            assert found[("san_weight_cache_capacity_bytes", ())] == 2 * 1024e6
+            each = Settings.model_fields["cache_megabytes"].default * MEGA
+            assert found[("san_weight_cache_capacity_bytes", ())] == 2 * each
 
 
 def test_feedback_finds_the_worker_that_answered(pair):

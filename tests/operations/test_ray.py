@@ -135,6 +135,7 @@ class Load:
         self.sent = 0
         self.outcomes: Counter[object] = Counter()
         self.replicas: Counter[str] = Counter()
+        self.refusals: list[str] = []
         self.slowest_s = 0.0
         self._query = query
         self._over = threading.Event()
@@ -154,6 +155,8 @@ class Load:
                     if answer.status_code == 200:
                         assert answer.json()["predictions"]
                         replica = answer.headers["x-san-replica"]
+                    else:
+                        self.refusals.append(answer.text)
                 except httpx.HTTPError as error:
                     outcome = type(error).__name__
                 with self._lock:
@@ -194,7 +197,7 @@ def throughput(resolution: int, seconds: float = 10.0) -> tuple[float, Counter[s
         time.sleep(seconds)
         answered = Counter(load.replicas)
         took = time.monotonic() - begun
-    assert set(load.outcomes) == {200}
+    assert set(load.outcomes) == {200}, load.refusals[:3]
     answered.subtract(before)
     return sum(answered.values()) / took, answered
 

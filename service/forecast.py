@@ -62,7 +62,8 @@ class Forecast:
         q, model, load = self._quantile, self._model, self._load
         deadline = budget.deadline_ms
         overhead = model.overhead_ms(q, now_ms)
-        most = _MOST_EXCESS * budget.allowed_ms
+        # Who named no budget was promised nothing.
+        most = _MOST_EXCESS * (budget.limit_ms or 0.0)
         excess = min(most, model.excess_ms(q, now_ms))
         busy = len(load) > 0
         decode_ahead = load.decode_ahead_ms(deadline) if busy else 0.0

@@ -50,7 +50,7 @@ def _reference(data: bytes, how: Preprocessing, resolution: int) -> NDArray[np.f
 
 
 def _reduced(data: bytes, how: Preprocessing, resolution: int) -> NDArray[np.float32]:
-    image = decode(data, at_least=how.shorter_side(resolution))
+    image = decode(data, at_least=how.least_side(resolution))
     return how.normalise(how.to_pixels(image, resolution))
 
 

@@ -40,6 +40,10 @@ Image.MAX_IMAGE_PIXELS = None
 warnings.filterwarnings("ignore", module=r"PIL\.")
 libtiff.silence()
 
+_SPARE = 1.4
+"""A decoder that makes an image smaller blurs it: with half the pixels gone and hardly more left
+than are needed, one answer in ten is another."""
+
 Interpolation = Literal["bilinear", "bicubic"]
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 _ORIENTATION = 0x0112
@@ -224,9 +228,9 @@ class Preprocessing:
         left, top = (width - side) / 2, (height - side) / 2
         return left, top, left + side, top + side
 
-    def shorter_side(self, resolution: int) -> int:
-        """Return how many pixels the shorter side needs for a crop without enlargement."""
-        return math.ceil(resolution / self.crop_ratio)
+    def least_side(self, resolution: int) -> int:
+        """Return how many pixels the shorter side must keep if decoding makes an image smaller."""
+        return math.ceil(_SPARE * resolution / self.crop_ratio)
 
     def to_pixels(self, image: Image.Image, resolution: int) -> npt.NDArray[np.uint8]:
         """Resize and crop an RGB image to pixels [T, T, 3]."""
@@ -253,11 +257,12 @@ class Preprocessing:
         if not out.flags.c_contiguous or pixels.ndim < 2:
             np.multiply(pixels, self.scale, out=out)
             return np.add(out, self.offset, out=out)
-        # By rows: numpy is seven times slower with an innermost loop over the three channels.
+        # By rows, not by three channels, and by torch: numpy takes eight times as long.
         width = pixels.shape[-2]
-        rows = out.reshape(*out.shape[:-2], -1)
-        np.multiply(pixels.reshape(rows.shape), np.tile(self.scale, width), out=rows)
-        np.add(rows, np.tile(self.offset, width), out=rows)
+        scale, offset = (torch.from_numpy(np.tile(x, width)) for x in (self.scale, self.offset))
+        rows = np.require(pixels, requirements=("C", "W")).reshape(-1, 3 * width)
+        target = torch.from_numpy(out.reshape(rows.shape))
+        torch.addcmul(offset, torch.from_numpy(rows).float(), scale, out=target)
         return out
 
     def __call__(self, image: Image.Image, resolution: int) -> torch.Tensor:

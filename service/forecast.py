@@ -75,7 +75,7 @@ class Forecast:
         steps = max(1, len(listings) - 1)
         for place, listing in enumerate(listings):
             point, shape = listing.point, listing.shape
-            at_least = self._preprocessing.shorter_side(point.resolution)
+            at_least = self._preprocessing.least_side(point.resolution)
             decode = decoding.ms(at_least)
             mates = load.waiting_at(point) % self._max_batch if busy else 0
             forward = model.forward_ms(shape, mates + 1, q, now_ms)

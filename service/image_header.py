@@ -23,6 +23,11 @@ _COUNTED_AT_ONCE = 1_000_000
 """Scans of larger files are counted on a decoder thread."""
 
 
+def reduction(shorter: int, at_least: int) -> int:
+    """By how much libjpeg makes an image smaller as it decodes: 1, 2, 4 or 8, the fast ones."""
+    return next((factor for factor in (8, 4, 2) if shorter >= factor * at_least), 1)
+
+
 def quick_header(data: bytes) -> ImageHeader | None:
     """The header of a plain JPEG or PNG; None for anything else."""
     if data[:3] == b"\xff\xd8\xff":

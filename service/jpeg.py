@@ -16,15 +16,12 @@ import simplejpeg
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from threadpoolctl import ThreadpoolController
 from torch.nn import functional
 
 from san_core.preprocessing import Preprocessing
+from service.image_header import reduction
 
-_openmp = ThreadpoolController().select(user_api="openmp")
 _ORIENTATION = 0x0112
-_REDUCTION = 2
-"""Sizes between a half and the whole have no fast kernels: not worth it."""
 
 
 def _crop(preprocessing: Preprocessing, width: int, height: int) -> tuple[slice, slice]:
@@ -42,20 +39,19 @@ def resize(
     """Crop and resize pixels [h, w, 3] to [T, T, 3]."""
     height, width, _ = pixels.shape
     square = torch.from_numpy(pixels[_crop(preprocessing, width, height)])
-    # Helpers would resize no faster, and then spin for milliseconds on cores the engine needs.
-    with _openmp.limit(limits=1):
-        resized = functional.interpolate(
-            square.contiguous().permute(2, 0, 1).unsqueeze(0),  # a view: NHWC is channels_last
-            (resolution, resolution),
-            mode=preprocessing.interpolation,
-            antialias=True,
-        )
+    resized = functional.interpolate(
+        # A view: NHWC is channels_last, if only the stride over the one image is right as well.
+        square.contiguous().unsqueeze(0).permute(0, 3, 1, 2),
+        (resolution, resolution),
+        mode=preprocessing.interpolation,
+        antialias=True,
+    )
     result: NDArray[np.uint8] = resized.squeeze(0).permute(1, 2, 0).numpy()
     return result
 
 
 def _orientation(data: bytes) -> int:
-    if b"Exif\0\0" not in data[:65536]:
+    if data.find(b"Exif\0\0", 0, 65536) < 0:
         return 1
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
         return int(image.getexif().get(_ORIENTATION, 1))
@@ -86,7 +82,6 @@ def to_pixels(
     """
     if data[:3] != b"\xff\xd8\xff":
         return None
-    enough = preprocessing.shorter_side(resolution)
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
         if colours not in ("YCbCr", "Gray", "RGB"):
@@ -94,8 +89,9 @@ def to_pixels(
         if max_pixels is not None and width * height > max_pixels:
             return None
         orientation = _orientation(data)
+        factor = reduction(min(width, height), preprocessing.least_side(resolution))
         pixels = simplejpeg.decode_jpeg(
-            data, "RGB", min_height=enough, min_width=enough, min_factor=_REDUCTION
+            data, "RGB", min_height=height // factor, min_width=width // factor, min_factor=factor
         )
     except (ValueError, OSError, SyntaxError, TypeError):
         return None

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from san_core.preprocessing import ImageHeader
+from service.image_header import reduction
 from service.quantiles import Blend, Memory
 
 Shape = tuple[int, str]
@@ -67,11 +68,10 @@ class DecodeWork:
 
 
 def decode_scale(header: ImageHeader, at_least: int) -> int:
-    """By how much an image is made smaller while it is decoded: 1, 2, 4 or 8, which libjpeg can."""
+    """By how much an image is made smaller while it is decoded, which only a JPEG can be."""
     if header.format != "JPEG":
         return 1
-    ratio = min(header.width, header.height) // at_least
-    return 8 if ratio >= 8 else 4 if ratio >= 4 else 2 if ratio >= 2 else 1
+    return reduction(min(header.width, header.height), at_least)
 
 
 def decode_work(header: ImageHeader, size: int, at_least: int) -> DecodeWork:

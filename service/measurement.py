@@ -244,7 +244,7 @@ async def measure_decode(
                     return times
 
                 times = await execute(timed)
-                work = decode_work(header, len(data), preprocessing.shorter_side(resolution))
+                work = decode_work(header, len(data), preprocessing.least_side(resolution))
                 found.append((work, median(times)))
         cost = DecodeCost.fit(found)
         measurements.decode[image_format] = cost

@@ -210,7 +210,7 @@ class Pipeline:
                 await exchange.answer(answer)
                 deployment.model.observe_overhead(timing.total - timing.staged, now)
                 if header is not None:
-                    at_least = deployment.preprocessing.shorter_side(point.resolution)
+                    at_least = deployment.preprocessing.least_side(point.resolution)
                     work = decode_work(header, record.body_bytes, at_least)
                     deployment.model.observe_decode(work, timing.decode, now)
         except asyncio.CancelledError:

@@ -47,7 +47,7 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
         )
         for n in sizes
     }
-    at_least = deployment.preprocessing.shorter_side(point.resolution)
+    at_least = deployment.preprocessing.least_side(point.resolution)
     work = decode_work(_TYPICAL, _TYPICAL_BYTES, at_least)
     smallest = (
         model.decode_ms(work, q, now, calm=True)

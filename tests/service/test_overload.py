@@ -141,7 +141,7 @@ class Simulation:
             return
         self.decoding = True
         _, _, promise, budget, foretold = heapq.heappop(self.to_decode)
-        at_least = Preprocessing().shorter_side(promise.point.resolution)
+        at_least = Preprocessing().least_side(promise.point.resolution)
         work = decode_work(HEADER, SIZE, at_least)
         took = self.noisy(DecodeCost((0.5, 5.0, 1.0, 4.0)).at(work))
         self.at(self.now + took, self.decoded, promise, budget, foretold, work, took)

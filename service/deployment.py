@@ -273,7 +273,7 @@ async def deploy(
             if network.point in chosen:  # the others were only built to be measured
                 deployment.cache.adopt(network)
         del networks
-        # The fastest point is ready when the service says it is; the rest warms up behind it.
+        # The fastest point is ready whatever becomes of the others.
         await deployment.cache.get(deployment.frontier[0].point)
         machinery.reader.serves(sha256)
     except BaseException:

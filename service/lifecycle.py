@@ -222,7 +222,7 @@ class Service:
         try:
             async with self.crew.turn():
                 deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
-                await self._rehearse(deployment)
+                await self._prepare(deployment)
         except Exception as error:
             self.failure = str(error)
             self._settled.set()
@@ -255,16 +255,17 @@ class Service:
             logger.info("no rehearsal: %s", error)
 
     async def _prepare(self, deployment: Deployment) -> None:
-        """Make a deployment as ready as the one it replaces has become, in the time there is.
+        """Make all of a deployment's frontier ready, in the time there is.
 
-        A new bundle must not wait for ever on a busy host: it always has a point that is ready.
+        Who sends traffic to a service that is ready does not want to share the cores with builds.
+        But a bundle must not wait for ever on a busy host: it always has a point that is ready.
         """
         try:
             async with asyncio.timeout(_PREPARE_S):
                 await deployment.warm_frontier()
                 await self._rehearse(deployment)
         except TimeoutError:
-            logger.info("the new bundle is swapped in before all of its frontier is ready")
+            logger.info("the bundle serves before all of its frontier is ready")
         except BaseException:
             await deployment.close()
             raise

@@ -77,6 +77,14 @@ class Situation:
         """What is left of the budget."""
         return self.allowed_ms - self.spent_ms
 
+    def takes_any_time(self, waiting_ms: float) -> bool:
+        """Whether only waiting for others may be too long: nobody is in a hurry.
+
+        What its own work takes under load is no reason to refuse who named no budget.
+        """
+        in_no_hurry = not self.has_budget and self.on_miss is OnMiss.ANSWER
+        return in_no_hurry and waiting_ms <= self.left_ms
+
 
 class Verdict(StrEnum):
     """What the policy says."""
@@ -84,7 +92,8 @@ class Verdict(StrEnum):
     SERVE = "serve"
     """The chosen point is predicted to fit."""
     LATE = "late"
-    """No point fits even on an idle service; the chosen one is the fastest."""
+    """No point fits even on an idle service, or under this load and nobody is in a hurry; the
+    chosen one is the fastest."""
     IMPOSSIBLE = "impossible"
     """The same, and the client said to refuse."""
     OVERLOADED = "overloaded"
@@ -165,7 +174,8 @@ def _none_fits(situation: Situation, eligible: Sequence[Option], idle: Option | 
     fastest = _fastest(eligible)
     budget = f"{situation.allowed_ms:g} ms"
     gone = f", of which {situation.spent_ms:.1f} ms were gone" if situation.spent_ms >= 1 else ""
-    if idle is not None:
+    patient = situation.takes_any_time(fastest.queue_ms)
+    if idle is not None and not patient:
         return Decision(
             Verdict.OVERLOADED,
             fastest,
@@ -183,7 +193,7 @@ def _none_fits(situation: Situation, eligible: Sequence[Option], idle: Option | 
             return Decision(Verdict.COLD, warm, reason)
         fastest = warm
         return Decision(Verdict.IMPOSSIBLE, fastest, f"{sentence} on this host.")
-    if fastest.queue_ms > 0 and fastest.total_ms > situation.patience_ms:
+    if fastest.queue_ms > 0 and fastest.total_ms > situation.patience_ms and not patient:
         return Decision(Verdict.OVERLOADED, fastest, f"{sentence}, more than the service waits.")
     return Decision(
         Verdict.LATE,

@@ -132,6 +132,19 @@ def test_without_a_budget_the_best():
     assert "No budget" in decision.reason
 
 
+def test_who_named_no_budget_is_refused_only_for_the_time_it_would_wait():
+    slow = [
+        replace(option, cold_ms=900, forward_ms=option.forward_ms + 200, contention_ms=200)
+        for option in OPTIONS
+    ]
+    patient = Situation(1000, 0, 1000, has_budget=False)
+    waited = choose(patient, loaded(slow, 400))
+    assert (waited.verdict, waited.option.point.resolution) == (Verdict.LATE, 64)
+    assert choose(patient, loaded(slow, 1001)).verdict is Verdict.OVERLOADED
+    hurried = replace(patient, on_miss=OnMiss.REFUSE)
+    assert choose(hurried, loaded(slow, 400)).verdict is Verdict.OVERLOADED
+
+
 def test_too_small_a_budget_answers_late_or_refuses_with_what_would_work():
     late = choose(Situation(1, 0, 1000), OPTIONS)
     assert (late.verdict, late.option.point.resolution) == (Verdict.LATE, 64)

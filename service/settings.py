@@ -62,7 +62,10 @@ class Settings(BaseSettings):
         0.99, ge=0.5, le=0.999, description="latency quantile a prediction must fit the budget with"
     )
     patience_ms: float = Field(
-        2000.0, gt=0, le=600_000, description="time allowed to a request that names no budget"
+        2000.0,
+        gt=0,
+        le=600_000,
+        description="how long a request that names no budget may wait for others",
     )
     queue_safety: float = Field(
         1.25,

@@ -261,11 +261,12 @@ class Service:
         But a bundle must not wait for ever on a busy host: it always has a point that is ready.
         """
         try:
-            async with asyncio.timeout(_PREPARE_S):
-                await deployment.warm_frontier()
-                await self._rehearse(deployment)
-        except TimeoutError:
-            logger.info("the bundle serves before all of its frontier is ready")
+            try:
+                async with asyncio.timeout(_PREPARE_S):
+                    await deployment.warm_frontier()
+            except TimeoutError:
+                logger.info("the bundle serves before all of its frontier is ready")
+            await self._rehearse(deployment)
         except BaseException:
             await deployment.close()
             raise

@@ -26,7 +26,7 @@ class Classify:
 
 if __name__ == "__main__":
     ray.init(
-        num_cpus=2, include_dashboard=False, object_store_memory=100 << 20,
+        "local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20,
         _node_ip_address="127.0.0.1", log_to_driver=False,
     )  # fmt: skip
     serve.start(http_options=HTTPOptions(host="127.0.0.1", port=network.PORT))

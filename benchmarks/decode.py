@@ -169,10 +169,11 @@ def main() -> None:
     torch.set_num_threads(1)
     bundle = chosen(args.bundle)
     resolutions = [224] if args.quick else [224, 160, 96]
+    judged = resolutions if args.quick else [*resolutions, 80, 64]
     time_them(made, bundle.manifest.preprocessing, resolutions, args.quick)
     if args.data is not None:
         with OurService(args.bundle) as service, Client(service.await_ready().port) as client:
-            made.data["top1"] = top1(bundle, client, args.data, resolutions, args.quick)
+            made.data["top1"] = top1(bundle, client, args.data, judged, args.quick)
     tell(made)
     made.write(lambda path: draw(made, path))
 

@@ -40,9 +40,9 @@ Image.MAX_IMAGE_PIXELS = None
 warnings.filterwarnings("ignore", module=r"PIL\.")
 libtiff.silence()
 
-_SPARE = 1.4
-"""A decoder that makes an image smaller blurs it: with half the pixels gone and hardly more left
-than are needed, one answer in ten is another."""
+_SPARE = 2
+"""A decoder that makes an image smaller changes about one answer in ten, however many pixels are
+left: it is done only where twice as many are left as are needed."""
 
 Interpolation = Literal["bilinear", "bicubic"]
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}

@@ -189,21 +189,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.close()
 
 
-def make_ready(resolution: int) -> None:
-    """Ask one by one until no replica has weights left to generate."""
-    with httpx.Client(base_url=URL, timeout=60) as client:
-
-        def weights() -> str:
-            answer = client.post(f"/classify?resolution={resolution}", content=PHOTO)
-            assert answer.status_code == 200, answer.text
-            return str(answer.json()["weights"])
-
-        until(lambda: {weights() for _ in range(12)} == {"cached"})
-
-
 def throughput(resolution: int, seconds: float = 10.0) -> tuple[float, Counter[str]]:
     """Answers per second at a resolution, and how the replicas shared them."""
-    make_ready(resolution)
     with Load(f"?resolution={resolution}") as load:
         load.goes_on(CLIENTS * 4)
         before, begun = Counter(load.replicas), time.monotonic()

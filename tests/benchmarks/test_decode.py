@@ -25,7 +25,12 @@ class Client:
     """A service that says the same."""
 
     def send(self, request: bytes) -> Answer:
-        told = {"resolution": 64, "precision": "float", "predictions": [{"index": 10}]}
+        told = {
+            "resolution": 64,
+            "mode": "proxy",
+            "precision": "float",
+            "predictions": [{"index": 10}],
+        }
         return Answer(200, b"", json.dumps(told).encode())
 
 

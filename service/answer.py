@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from service.observability.record import STAGES, RequestRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(NamedTuple):
     """One class and its score."""
 
     index: int
@@ -23,13 +22,10 @@ class Prediction:
 
 def top_k(scores: NDArray[np.float32], classes: tuple[str, ...], k: int) -> list[Prediction]:
     """The k best classes, best first; ties go to the smaller index."""
-    k = min(k, len(scores))
-    if k < len(scores):
-        best = np.argpartition(scores, -k)[-k:]
-        best = best[np.lexsort((best, -scores[best]))]
-    else:
-        best = np.argsort(-scores, kind="stable")
-    return [Prediction(i, classes[i], float(scores[i])) for i in best.tolist()]
+    best = np.argpartition(scores, -k)[-k:] if k < len(scores) else np.arange(len(scores))
+    # Few enough by now to be sorted without numpy, whose code a network drives out of the caches.
+    ordered = sorted(zip((-scores[best]).tolist(), best.tolist(), strict=True))
+    return [Prediction(i, classes[i], -score) for score, i in ordered]
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,9 @@ class BatchQueue:
             head = self._entries[point][0]
             return now_ms + run_time(point, 1) > head.deadline_ms, head.deadline_ms
 
-        point = min(self._entries, key=urgency)
+        point = (
+            min(self._entries, key=urgency) if len(self._entries) > 1 else next(iter(self._entries))
+        )
         return point, self._entries[point]
 
     def _grown(
@@ -120,6 +122,8 @@ class BatchQueue:
 
         Two together may take longer than one after the other.
         """
+        if len(waiting) == 1:
+            return waiting
         limit = self._tightest(waiting[:1], now_ms, run_time(point, 1))
         for other, entries in self._entries.items():
             if other != point:

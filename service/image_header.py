@@ -8,6 +8,7 @@ decoder thread.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from san_core.preprocessing import ImageHeader, count_scans
 
@@ -15,7 +16,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
-_SCAN = 0xDA
+SCAN = 0xDA
 _MOST_SEGMENTS = 256
 _segment = struct.Struct(">BBH").unpack_from
 """0xFF, the marker, the length: what every segment begins with."""
@@ -41,21 +42,32 @@ def quick_header(data: bytes) -> ImageHeader | None:
     return None
 
 
-def _jpeg(data: bytes) -> ImageHeader | None:
-    at = 2
-    frame: tuple[int, int, int] | None = None  # width, height, components
+def segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """A JPEG's segments, from the first to its scan, as (marker, where it begins).
+
+    Ends before a scan if the file looks odd.
+    """
+    at, end = 2, len(data)
     for _ in range(_MOST_SEGMENTS):
-        if at + 9 > len(data):
-            return None
+        if at + 9 > end:
+            return
         begin, marker, length = _segment(data, at)
         if begin != 0xFF:
-            return None
+            return
         if marker == 0xFF:  # fill byte
             at += 1
-            continue
-        if marker in _STANDALONE:
+        elif marker in _STANDALONE:
             at += 2
-            continue
+        else:
+            yield marker, at
+            if marker == SCAN or length < 2:
+                return
+            at += 2 + length
+
+
+def _jpeg(data: bytes) -> ImageHeader | None:
+    frame: tuple[int, int, int] | None = None  # width, height, components
+    for marker, at in segments(data):
         if marker in _FRAME_HEADERS:
             height = int.from_bytes(data[at + 5 : at + 7], "big")
             width = int.from_bytes(data[at + 7 : at + 9], "big")
@@ -64,7 +76,7 @@ def _jpeg(data: bytes) -> ImageHeader | None:
             if marker in _PROGRESSIVE:
                 return _of_many_scans(data, width, height)
             frame = width, height, data[at + 9]
-        if marker == _SCAN:
+        elif marker == SCAN:
             if frame is None:
                 return None
             # One scan of all components is the only one; libjpeg takes no other after it.
@@ -72,12 +84,8 @@ def _jpeg(data: bytes) -> ImageHeader | None:
             if data[at + 4] == components:
                 return ImageHeader("JPEG", width, height, 1)
             return _of_many_scans(data, width, height)
-        if length < 2:
-            return None
-        # Several pictures in one file (MPO) go the slow way.
-        if marker == 0xE2 and data[at + 4 : at + 8] == b"MPF\x00":
-            return None
-        at += 2 + length
+        elif marker == 0xE2 and data[at + 4 : at + 8] == b"MPF\x00":
+            return None  # several pictures in one file (MPO) go the slow way
     return None
 
 

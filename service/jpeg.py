@@ -19,9 +19,10 @@ from PIL import Image
 from torch.nn import functional
 
 from san_core.preprocessing import Preprocessing
-from service.image_header import reduction
+from service.image_header import SCAN, reduction, segments
 
 _ORIENTATION = 0x0112
+_EXIF = 0xE1
 
 
 def _crop(preprocessing: Preprocessing, width: int, height: int) -> tuple[slice, slice]:
@@ -51,8 +52,14 @@ def resize(
 
 
 def _orientation(data: bytes) -> int:
-    if data.find(b"Exif\0\0", 0, 65536) < 0:
-        return 1
+    marker = 0
+    for marker, at in segments(data):
+        if marker == _EXIF and data.startswith(b"Exif\0\0", at + 4):
+            break
+    else:
+        if marker == SCAN:
+            return 1
+    # There is one, or the file is too odd to be sure.
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
         return int(image.getexif().get(_ORIENTATION, 1))
 

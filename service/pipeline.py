@@ -335,15 +335,16 @@ class Pipeline:
 
         Behind a backlog, or while others are refused, it ends there whatever it asked for: working
         on what is late already makes others late. Who was late from the start goes on, behind all
-        who can be in time, but not for ever.
+        who can be in time, but not for ever; who named no budget is only ever ended for others.
         """
-        now = self._clock()
-        if terms.on_miss is OnMiss.REFUSE or now > due_ms + self._limits.patience_ms:
+        if terms.on_miss is OnMiss.REFUSE:
             return False
-        if decision.verdict is not Verdict.SERVE:
-            return True
-        load = self._load
-        return len(load) <= self._limits.backlog and not load.is_refusing(now)
+        now, load = self._clock(), self._load
+        crowded = len(load) > self._limits.backlog or load.is_refusing(now)
+        if crowded and decision.verdict is Verdict.SERVE:
+            return False
+        in_no_hurry = terms.budget_ms is None and not crowded
+        return in_no_hurry or now <= due_ms + self._limits.patience_ms
 
     async def _decoded(self, source: Source, deadline_ms: float, timing: Timing) -> Pixels:
         """The pixels, by a decoder thread if they are not there yet."""

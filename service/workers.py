@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -51,7 +52,8 @@ class Workers:
     def __init__(self, name: str, threads: int, *, nice: int = 0) -> None:
         self._heap: list[tuple[float, int, _Job[Any]]] = []
         self._order = count()
-        self._wanted = threading.Condition()
+        self._wake: SimpleQueue[bool] = SimpleQueue()
+        """True for every job on the heap, then False for every thread."""
         self._closed = False
         self._nice = nice
         self._threads = [
@@ -66,19 +68,19 @@ class Workers:
 
         Cancelling the future before it runs costs nothing.
         """
+        if self._closed:
+            raise RuntimeError("these workers are closed")
         job = _Job(function)
-        with self._wanted:
-            if self._closed:
-                raise RuntimeError("these workers are closed")
-            heapq.heappush(self._heap, (urgency, next(self._order), job))
-            self._wanted.notify()
+        # One step for the interpreter, as are the queue's: a condition would take several.
+        heapq.heappush(self._heap, (urgency, next(self._order), job))
+        self._wake.put(True)
         return job.future
 
     def close(self) -> None:
         """Finish the jobs that are queued and stop."""
-        with self._wanted:
-            self._closed = True
-            self._wanted.notify_all()
+        self._closed = True
+        for _ in self._threads:
+            self._wake.put(False)
         for thread in self._threads:
             thread.join(timeout=10)
 
@@ -86,12 +88,7 @@ class Workers:
         if self._nice:
             with suppress(OSError, AttributeError):  # Linux lets a thread be nice on its own
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
-        while True:
-            with self._wanted:
-                while not self._heap and not self._closed:
-                    self._wanted.wait()
-                if not self._heap:
-                    return
-                job = heapq.heappop(self._heap)[2]
+        while self._wake.get():
+            job = heapq.heappop(self._heap)[2]
             job.run()
             del job  # an idle worker must not keep the last image alive

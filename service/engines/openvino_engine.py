@@ -112,6 +112,7 @@ class OpenVinoEngine:
             raise EngineUnavailableError(f"OpenVINO cannot be loaded: {error}.") from error
         self._float = self._decision.precision if bf16 else "f32"
         self._core = ov.Core()
+        _rouse(self._core, threads)
         self._bundle = bundle
         self._threads = threads
         self._max_batch = max_batch
@@ -190,6 +191,20 @@ class OpenVinoEngine:
         }
         compiled = self._core.compile_model(graph, "CPU", properties)
         return compiled.create_infer_request()
+
+
+def _rouse(core: Any, threads: int) -> None:
+    """Have this thread start the library's own threads.
+
+    They are as nice as who first needs them, for good: not for a builder to do.
+    """
+    import openvino as ov
+    from openvino import opset13 as ops
+
+    entry = ops.parameter([1, 64, 64, 64], np.float32)
+    properties = {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads}
+    compiled = core.compile_model(ov.Model([ops.relu(entry)], [entry]), "CPU", properties)
+    compiled.create_infer_request().infer([np.zeros((1, 64, 64, 64), np.float32)])
 
 
 def _largest_map(graph: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import lru_cache
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -61,10 +62,12 @@ class HttpExchange:
 
 
 def _terms(scope: Scope) -> Terms:
-    query = scope["query_string"]
-    budget = header(scope, b"x-budget-ms")
-    if not query and budget is None:
-        return Terms()
+    return _read_terms(scope["query_string"], header(scope, b"x-budget-ms"))
+
+
+@lru_cache(maxsize=1024)
+def _read_terms(query: bytes, budget: bytes | None) -> Terms:
+    """Most clients ask for the same again and again."""
     try:
         pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=32)
     except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from service.observability.record import STAGES, RequestRecord
 
 
-class Prediction(NamedTuple):
+@dataclass(slots=True)
+class Prediction:
     """One class and its score."""
 
     index: int

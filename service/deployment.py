@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -146,17 +145,16 @@ class Deployment:
         self.costs: Mapping[tuple[int, str], Cost] = {}
         """Multiply-adds and bytes per listed shape; counted by `deploy`, off the loop."""
 
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        """Keep the deployment open for a request that began with it."""
+    def __enter__(self) -> Deployment:
+        """Stay open for a request that began with it."""
         self._users += 1
         self._unused.clear()
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if not self._users:
-                self._unused.set()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._users -= 1
+        if not self._users:
+            self._unused.set()
 
     async def unused(self) -> None:
         """Wait until no request uses the deployment."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader, Preprocessing
@@ -40,7 +41,7 @@ class Forecast:
         self._model = model
         self._load = load
         self._cache = cache
-        self._preprocessing = preprocessing
+        self._least_side = lru_cache(maxsize=1024)(preprocessing.least_side)
         self._quantile = quantile
         self._max_batch = max_batch
         self._queue_safety = queue_safety
@@ -75,7 +76,7 @@ class Forecast:
         steps = max(1, len(listings) - 1)
         for place, listing in enumerate(listings):
             point, shape = listing.point, listing.shape
-            at_least = self._preprocessing.least_side(point.resolution)
+            at_least = self._least_side(point.resolution)
             decode = decoding.ms(at_least)
             mates = load.waiting_at(point) % self._max_batch if busy else 0
             forward = model.forward_ms(shape, mates + 1, q, now_ms)

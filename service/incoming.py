@@ -25,23 +25,33 @@ class Incoming:
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
         self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._is_slow = False
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def read(self) -> bytes:
         """The whole body."""
+        # What asyncio.timeout does, at half its cost.
+        timer = self._loop.call_later(self._timeout_s, self._give_up)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                message = await self._next()
-                body: bytes = message.get("body", b"")
-                self._check(len(body))
-                if not message.get("more_body", False):
-                    return body
-                return await self._rest(body)
-        except TimeoutError:
-            raise SlowClientError(
-                f"The body did not arrive within {self._timeout_s:g} s."
-            ) from None
+            message = await self._next()
+            body: bytes = message.get("body", b"")
+            self._check(len(body))
+            return await self._rest(body) if message.get("more_body", False) else body
+        except asyncio.CancelledError:
+            if self._is_slow and self._task is not None and not self._task.uncancel():
+                raise SlowClientError(
+                    f"The body did not arrive within {self._timeout_s:g} s."
+                ) from None
+            raise
+        finally:
+            timer.cancel()
+
+    def _give_up(self) -> None:
+        if self._task is not None:
+            self._is_slow = True
+            self._task.cancel()
 
     async def _rest(self, body: bytes) -> bytes:
         chunks, size, more = [body], len(body), True
@@ -69,7 +79,7 @@ class Incoming:
 
         Not at once: most requests are answered before a watcher would be worth its cost.
         """
-        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin_to_watch)
+        self._timer = self._loop.call_later(_WATCH_AFTER_S, self._begin_to_watch)
 
     def _begin_to_watch(self) -> None:
         self._watcher = asyncio.create_task(self._watch())

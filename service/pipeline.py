@@ -138,7 +138,7 @@ class Pipeline:
             deployment = self._admit(budget, terms)
             with (
                 self._admission.enter(exchange.expected_bytes, load.drain_ms(clock())),
-                deployment.used(),
+                deployment,
             ):
                 # receive
                 image = await exchange.receive()
@@ -305,11 +305,11 @@ class Pipeline:
         )
         decision = choose(situation, options)
         option = decision.option
+        accuracy = next(x.accuracy for x, o in zip(listings, options, strict=True) if o is option)
         record.reason = decision.reason
         if decision.verdict is Verdict.INACCURATE:
             raise ParameterError(decision.reason, "min_accuracy")
         if decision.verdict is Verdict.IMPOSSIBLE:
-            accuracy = next(x.accuracy for x in listings if x.point == option.point)
             raise ImpossibleBudgetError(decision.reason, spent + option.warm_ms, accuracy)
         if decision.verdict is Verdict.COLD:
             deployment.request(option.point)
@@ -321,10 +321,8 @@ class Pipeline:
             deployment.restore(decision.held_up)
         record.point = option.point
         record.predicted_ms = spent + option.total_ms
-        record.expected_accuracy = next(
-            (x.accuracy for x in listings if x.point == option.point), None
-        )
-        if record.expected_accuracy is not None:
+        record.expected_accuracy = accuracy
+        if accuracy is not None:
             record.given_up = decision.given_up
         # Who cannot be in time is due when predicted: it must not push aside who can.
         due = budget.deadline_ms if decision.verdict is Verdict.SERVE else now + option.total_ms

@@ -1,0 +1,49 @@
+"""The service's own decoder and engine without the service around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from san_core.bundle import load
+from san_core.frontier import OperatingPoint
+from service.cores import available_cores, plan_cores
+from service.decoding import to_input
+from service.engines.base import Engine, RunnableNetwork
+from service.settings import Settings
+
+
+class Parts:
+    """Decoder and engine of one bundle, set up as the service sets them up."""
+
+    def __init__(self, bundle: Path | None, engine: str) -> None:
+        """`engine` is the name of the engine that the service said it uses."""
+        self._bundle = load(bundle)
+        threads = plan_cores(available_cores(), engine).engine
+        max_batch = Settings.model_fields["max_batch"].default
+        made: Engine
+        if engine == "openvino":
+            from service.engines.openvino_engine import OpenVinoEngine
+
+            made = OpenVinoEngine(self._bundle, threads=threads, max_batch=max_batch)
+        else:
+            from service.engines.torch_engine import TorchEngine
+
+            made = TorchEngine(self._bundle, threads=threads, max_batch=max_batch, device="cpu")
+        self._engine = made
+
+    def network(self, point: OperatingPoint) -> RunnableNetwork:
+        """The main network of a point."""
+        return self._engine.build(point)
+
+    def decode(self, body: bytes, resolution: int) -> NDArray[np.float32]:
+        """One image, as the network takes it: [1, T, T, 3]."""
+        return to_input(body, self._bundle.manifest.preprocessing, resolution)[np.newaxis]
+
+    def work(self, point: OperatingPoint) -> Callable[[bytes], NDArray[np.float32]]:
+        """All of it: an image's bytes to logits."""
+        network = self.network(point)
+        return lambda body: network.run(self.decode(body, point.resolution))

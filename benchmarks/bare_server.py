@@ -31,9 +31,8 @@ def main() -> None:
     """Serve until stopped."""
     port, size = int(sys.argv[1]), int(sys.argv[2])
     answer = b'"' + b"x" * (size - 2) + b'"'
-    parts = (
-        Parts(Path(sys.argv[4]) if sys.argv[4:] else None, sys.argv[3]) if sys.argv[3:] else None
-    )
+    engine, bundle = [*sys.argv[3:], "", ""][:2]
+    parts = Parts(Path(bundle) if bundle else None, engine) if engine else None
     thread = ThreadPoolExecutor(1)
 
     @cache
@@ -51,7 +50,13 @@ def main() -> None:
 
     app = Starlette(routes=[Route("/classify", take, methods=["POST"])])
     uvicorn.run(
-        app, host="127.0.0.1", port=port, loop="uvloop", http="httptools", log_level="error"
+        app,
+        host="127.0.0.1",
+        port=port,
+        loop="uvloop",
+        http="httptools",
+        log_level="error",
+        timeout_keep_alive=75,  # it is asked in turns with others
     )
 
 

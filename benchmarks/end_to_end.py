@@ -4,15 +4,17 @@
 
 Every peer serves the same network at 224 px, once with eager torch and once with the same OpenVINO
 graph. Peer by peer, its servers and ours run at the same time and are asked in turns, so that each
-ratio is taken within seconds; who is not asked is idle.
+ratio is taken within seconds; who is not asked is idle. What network and decoder give with
+nothing around them, an image per core at a time, is measured beside each peer: no server gives more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,15 @@ from benchmarks.contest import Contest, add_options, contest
 from benchmarks.open_loop import closed_loop
 from benchmarks.options import parser, report
 from benchmarks.our_service import OurService, classify
+from benchmarks.own_parts import Parts, most_per_s
 from benchmarks.peers.environments import version
 from benchmarks.peers.registry import Peer, PeerEngine, Setup
 from benchmarks.plotting import OURS, PEERS, axes, save
 from benchmarks.processes import Server, ServerError
 from benchmarks.results import Check, Report, ratio, summarise, table
 from benchmarks.wire import Client
+from san_core.frontier import OperatingPoint
+from service.cores import available_cores
 
 _CLIENTS = 16
 
@@ -91,8 +96,27 @@ def throughput(entrants: Sequence[Entrant], pace: Pace) -> None:
         entrant.cpu_ms.append(1e3 * cpu / max(1, answered))
 
 
+def ceiling(it: Contest) -> dict[str, list[Callable[[], object]]]:
+    """What keeps every core busy with the network alone, and with decoding as well."""
+    parts = Parts(it.bundle, PeerEngine.OPENVINO, threads=1)
+    point = OperatingPoint(it.resolution)
+    networks = [parts.network(point) for _ in range(available_cores())]
+    pixels = parts.decode(it.body, it.resolution)
+    return {
+        "network": [partial(network.run, pixels) for network in networks],
+        "with decoding": [
+            lambda network=network: network.run(parts.decode(it.body, it.resolution))
+            for network in networks
+        ],
+    }
+
+
 def duel(
-    peer: Peer, services: Sequence[OurService], it: Contest, pace: Pace
+    peer: Peer,
+    services: Sequence[OurService],
+    it: Contest,
+    pace: Pace,
+    alone: dict[str, list[Callable[[], object]]],
 ) -> list[dict[str, Any]]:
     """One peer against our services at the same resolution, in the same minutes."""
     body, found = it.body, []
@@ -110,6 +134,7 @@ def duel(
         server.await_ready(peer.request(body))
         wide = Entrant("throughput", server, peer.request(body))
         throughput([wide], pace)
+    most = {name: most_per_s(calls, pace.capacity_s / 2) for name, calls in alone.items()}
     best = max(entrants[-1], wide, key=lambda entrant: np.mean(entrant.per_s))
     per_s = np.mean(best.per_s)
     own, *others = ours
@@ -128,6 +153,7 @@ def duel(
                     "throughput setup": wide.per_s if compiled else [],
                 },
                 "best_per_s": float(per_s) if compiled else None,
+                "alone_per_s": most if compiled else {},
                 "ours_per_s": own.per_s,
                 "best_cpu_ms": float(np.mean(best.cpu_ms)) if compiled else None,
                 "ours_cpu_ms": float(np.mean(own.cpu_ms)),
@@ -209,6 +235,7 @@ def tell(made: Report, it: Contest) -> None:
             "-" if fact["best_per_s"] is None else f"{np.mean(fact['ours_per_s']):.0f}",
             "-" if fact["best_per_s"] is None else f"{fact['best_cpu_ms']:.1f}",
             "-" if fact["best_per_s"] is None else f"{fact['ours_cpu_ms']:.1f}",
+            " / ".join(f"{per_s:.0f}" for per_s in fact["alone_per_s"].values()) or "-",
         ]
         for fact in duels
     ]
@@ -216,10 +243,13 @@ def tell(made: Report, it: Contest) -> None:
         f"Peers with the same network at {it.resolution} px, float on both sides; *ours* is "
         f"measured in turns with each. Requests per second: {_CLIENTS} connections that always "
         "wait for an answer; a peer gets the better of one worker with all cores and one worker "
-        "per core."
+        "per core. *Alone*: images per second of the network, and of network and decoder, with "
+        "nothing around them."
     )
     head = ["peer", "p50 ms (rounds)", "p95 ms", "p99 ms", "ours p50", "times slower (rounds)"]
-    made.say(table([*head, "requests/s", "ours/s", "CPU ms/request", "ours CPU ms"], rows))
+    made.say(
+        table([*head, "requests/s", "ours/s", "CPU ms/request", "ours CPU ms", "alone/s"], rows)
+    )
     eager = min(f["ratio"][0] for f in duels if f["engine"] == PeerEngine.EAGER)
     compiled = min(f["ratio"][0] for f in duels if f["engine"] == PeerEngine.OPENVINO)
     most = max((f for f in duels if f["best_per_s"]), key=lambda f: f["best_per_s"])
@@ -282,10 +312,11 @@ def main() -> None:
             int8 = it.ours("--precision", "int8", name="san-serve int8")
             services.append(running.enter_context(int8).await_ready())
         made.data["ours"] = every_resolution(services, it, pace)
+        alone = ceiling(it)
         for peer in it.peers:
             print(f"{peer.title} …", flush=True)
             try:
-                made.data["duels"] += duel(peer, services, it, pace)
+                made.data["duels"] += duel(peer, services, it, pace, alone)
             except (ServerError, OSError) as error:
                 # One peer that does not start here must not cost the others their figures.
                 made.data["failed"][peer.title] = str(error)

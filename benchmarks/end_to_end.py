@@ -5,7 +5,7 @@
 Every peer serves the same network at 224 px, once with eager torch and once with the same OpenVINO
 graph. Peer by peer, its servers and ours run at the same time and are asked in turns, so that each
 ratio is taken within seconds; who is not asked is idle. What network and decoder give with
-nothing around them, an image per core at a time, is measured beside each peer: no server gives more.
+nothing around them, an image per core at a time, is measured beside each peer: none can give more.
 """
 
 from __future__ import annotations

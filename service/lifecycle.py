@@ -215,7 +215,12 @@ class Service:
             await self.pipeline.deployment.close()
             self.pipeline.deployment = None
         machinery = self.machinery
-        for workers in (machinery.decoders, machinery.builders, machinery.engine_thread):
+        for workers in (
+            machinery.decoders,
+            machinery.loader,
+            machinery.builders,
+            machinery.engine_thread,
+        ):
             await asyncio.to_thread(workers.close)
         await self.crew.close()
 

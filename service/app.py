@@ -110,6 +110,7 @@ def make_service(
         ledger=Ledger(),
         engine_thread=Workers("engine", 1),
         decoders=Workers("decode", plan.decode),
+        loader=Workers("load", 1),
         builders=Workers("build", 1, nice=5),
         crew=crew,
         reader=BundleReader(crew.directory, resume=crew.successor),

@@ -66,6 +66,9 @@ class Machinery:
     ledger: Ledger
     engine_thread: Workers
     decoders: Workers
+    loader: Workers
+    """Reads bundles and makes engines. Not nice, as builders are: an engine's own threads are as
+    nice as who made it."""
     builders: Workers
     crew: Crew = field(default_factory=Crew)
     reader: BundleReader = field(default_factory=BundleReader)
@@ -242,8 +245,7 @@ async def deploy(
         bundle, sha256 = machinery.reader.read(path)
         return bundle, choose_engine(bundle), sha256
 
-    # Not on a builder, which is nice: an engine's own threads are as nice as who made it.
-    bundle, engines, sha256 = await asyncio.to_thread(prepare)
+    bundle, engines, sha256 = await machinery.loader.submit(prepare)
     engine = engines.own
     facts = engine.describe()
     logger.info(

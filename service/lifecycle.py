@@ -13,6 +13,7 @@ from san_core.frontier import OperatingPoint
 from service.admission import Admission
 from service.agreement import Agreement
 from service.answer import Answer
+from service.choosing import Limits
 from service.crew import Facts
 from service.decoding import Decoder
 from service.deployment import Deployment, EngineChoice, Machinery, deploy
@@ -27,7 +28,7 @@ from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.record import RequestRecord
 from service.observability.tracing import make_trace
-from service.pipeline import Limits, Observe, Pipeline, Pixels
+from service.pipeline import Observe, Pipeline, Pixels
 from service.rehearsal import rehearse
 from service.settings import MEGA, Settings
 
@@ -214,7 +215,12 @@ class Service:
             await self.pipeline.deployment.close()
             self.pipeline.deployment = None
         machinery = self.machinery
-        for workers in (machinery.decoders, machinery.builders, machinery.engine_thread):
+        for workers in (
+            machinery.decoders,
+            machinery.loader,
+            machinery.builders,
+            machinery.engine_thread,
+        ):
             await asyncio.to_thread(workers.close)
         await self.crew.close()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -22,6 +21,7 @@ from san_core.preprocessing import ImageHeader
 from service.admission import Admission
 from service.answer import Answer, top_k
 from service.budget import Budget
+from service.choosing import Chooser, Limits
 from service.clock import Clock
 from service.decoding import Decoder
 from service.deployment import Deployment
@@ -33,14 +33,13 @@ from service.errors import (
     ImpossibleBudgetError,
     NotReadyError,
     OverloadedError,
-    ParameterError,
     Problem,
 )
 from service.latency_model import decode_work
 from service.load import Load, Promise
 from service.observability.record import Outcome, RequestRecord, Timing
-from service.policy import Decision, Situation, Verdict, choose
-from service.terms import OnMiss, Terms
+from service.policy import Decision
+from service.terms import Terms
 
 Pixels = NDArray[np.float32]
 """An image that needs no decoding: [T, T, 3], normalised as the bundle wants it."""
@@ -87,16 +86,6 @@ class Exchange(Protocol):
         """Send the answer; what comes after it is not on the client's time."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the service allows, whatever the client says."""
-
-    patience_ms: float
-    max_resolution: int
-    backlog: int
-    """How many requests may be inside before those that are late are dropped."""
-
-
 class Pipeline:
     """Serves requests with whatever bundle is deployed."""
 
@@ -115,7 +104,8 @@ class Pipeline:
         self._load = load
         self._decoder = decoder
         self._clock = clock
-        self._limits = limits
+        self._chooser = Chooser(admission, load, clock, limits)
+        self._patience_ms = limits.patience_ms
         self._observe = observe
 
     async def classify(self, exchange: Exchange) -> None:
@@ -128,14 +118,14 @@ class Pipeline:
             traceparent=exchange.traceparent,
         )
         timing = record.timing
-        budget = Budget(exchange.started_ms, terms.budget_ms, self._limits.patience_ms)
+        budget = Budget(exchange.started_ms, terms.budget_ms, self._patience_ms)
         image: bytes | Pixels | None = None
         answer: Answer | None = None
         decision: Decision | None = None
         promise: Promise | None = None
         try:
             # admit: before a byte of the body is read
-            deployment = self._admit(budget, terms)
+            deployment = self._chooser.admit(self.deployment, budget, terms)
             with (
                 self._admission.enter(exchange.expected_bytes, load.drain_ms(clock())),
                 deployment,
@@ -147,9 +137,10 @@ class Pipeline:
 
                 # choose: from the header alone, so that a JPEG can be decoded at reduced scale
                 header = await self._header(image, budget)
-                decision, deadline = self._choose(deployment, header, image, budget, terms, record)
+                chosen = self._chooser.choose(deployment, header, len(image), budget, terms, record)
+                decision, deadline = chosen.decision, chosen.due_ms
                 point = decision.option.point
-                late = partial(self._late_is_wanted, terms, decision, deadline)
+                late = partial(self._chooser.late_is_wanted, terms, chosen)
                 promise = load.enter(
                     Promise(
                         deadline,
@@ -244,105 +235,10 @@ class Pipeline:
         record.timing.total = self._clock() - started_ms
         self._observe(record, None, None)
 
-    def _admit(self, budget: Budget, terms: Terms) -> Deployment:
-        """Turn away whom the load makes late before they cost anything."""
-        self._admission.check()
-        deployment = self.deployment
-        if deployment is None:
-            raise NotReadyError("No bundle is loaded yet; try again soon.")
-        if terms.resolution is not None and terms.resolution > self._limits.max_resolution:
-            raise ParameterError(
-                f"resolution may be at most {self._limits.max_resolution} here, "
-                f"not {terms.resolution}.",
-                "resolution",
-            )
-        now = self._clock()
-        hopeless = deployment.forecast.hopeless_ms(deployment.frontier[0], budget, now)
-        if hopeless is not None:
-            self._load.turned_away(now)
-            raise OverloadedError(
-                f"The load leaves no room for {budget.allowed_ms:g} ms: even the fastest point "
-                f"would take {hopeless:.0f} ms.",
-                self._load.drain_ms(now),
-            )
-        return deployment
-
     async def _header(self, image: bytes | Pixels, budget: Budget) -> ImageHeader | None:
         if isinstance(image, bytes):
             return await self._decoder.header(image, budget.deadline_ms)
         return None
-
-    def _choose(
-        self,
-        deployment: Deployment,
-        header: ImageHeader | None,
-        image: bytes | Pixels,
-        budget: Budget,
-        terms: Terms,
-        record: RequestRecord,
-    ) -> tuple[Decision, float]:
-        """Ask the policy, act on its verdict, and say until when the request is due."""
-        now = self._clock()
-        record.model = deployment.manifest.name
-        record.model_version = deployment.manifest.version
-        listings = deployment.considered(terms)
-        if terms.min_accuracy is not None and listings[0].accuracy is None:
-            raise ParameterError(
-                "The bundle served here was never evaluated, so no accuracy can be asked of it; "
-                "leave min_accuracy out.",
-                "min_accuracy",
-            )
-        options = deployment.forecast.options(listings, header, len(image), budget, now)
-        spent = budget.spent_ms(now)
-        situation = Situation(
-            allowed_ms=budget.allowed_ms,
-            spent_ms=spent,
-            patience_ms=budget.patience_ms,
-            has_budget=terms.budget_ms is not None,
-            pinned=terms.resolution is not None,
-            min_accuracy=terms.min_accuracy,
-            on_miss=terms.on_miss,
-        )
-        decision = choose(situation, options)
-        option = decision.option
-        accuracy = next(x.accuracy for x, o in zip(listings, options, strict=True) if o is option)
-        record.reason = decision.reason
-        if decision.verdict is Verdict.INACCURATE:
-            raise ParameterError(decision.reason, "min_accuracy")
-        if decision.verdict is Verdict.IMPOSSIBLE:
-            raise ImpossibleBudgetError(decision.reason, spent + option.warm_ms, accuracy)
-        if decision.verdict is Verdict.COLD:
-            deployment.request(option.point)
-            raise NotReadyError(decision.reason, option.cold_ms)
-        if decision.verdict is Verdict.OVERLOADED:
-            self._load.turned_away(now)
-            raise OverloadedError(decision.reason, self._load.drain_ms(now))
-        if decision.held_up is not None:
-            deployment.restore(decision.held_up)
-        record.point = option.point
-        record.predicted_ms = spent + option.total_ms
-        record.expected_accuracy = accuracy
-        if accuracy is not None:
-            record.given_up = decision.given_up
-        # Who cannot be in time is due when predicted: it must not push aside who can.
-        due = budget.deadline_ms if decision.verdict is Verdict.SERVE else now + option.total_ms
-        return decision, due
-
-    def _late_is_wanted(self, terms: Terms, decision: Decision, due_ms: float) -> bool:
-        """Whether to go on with a request whose deadline has passed in the queue.
-
-        Behind a backlog, or while others are refused, it ends there whatever it asked for: working
-        on what is late already makes others late. Who was late from the start goes on, behind all
-        who can be in time, but not for ever; who named no budget is only ever ended for others.
-        """
-        if terms.on_miss is OnMiss.REFUSE:
-            return False
-        now, load = self._clock(), self._load
-        crowded = len(load) > self._limits.backlog or load.is_refusing(now)
-        if crowded and decision.verdict is Verdict.SERVE:
-            return False
-        in_no_hurry = terms.budget_ms is None and not crowded
-        return in_no_hurry or now <= due_ms + self._limits.patience_ms
 
     async def _decoded(self, source: Source, deadline_ms: float, timing: Timing) -> Pixels:
         """The pixels, by a decoder thread if they are not there yet."""

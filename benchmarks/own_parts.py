@@ -45,11 +45,6 @@ class Parts:
         """One image, as the network takes it: [1, T, T, 3]."""
         return to_input(body, self._bundle.manifest.preprocessing, resolution)[np.newaxis]
 
-    def work(self, point: OperatingPoint) -> Callable[[bytes], NDArray[np.float32]]:
-        """All of it: an image's bytes to logits."""
-        network = self.network(point)
-        return lambda body: network.run(self.decode(body, point.resolution))
-
 
 def most_per_s(calls: Sequence[Callable[[], object]], seconds: float) -> float:
     """How often a second they are called in all, each over and over on a thread of its own."""

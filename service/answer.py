@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def top_k(scores: NDArray[np.float32], classes: tuple[str, ...], k: int) -> list
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """What the client gets, and what of it is not on the wire."""
 
@@ -86,31 +87,33 @@ class Answer:
         assert record.point is not None
         stages = ", ".join(f"{s};dur={getattr(timing, s):.3f}" for s in (*STAGES, "total"))
         found = [
-            ("server-timing", stages),
-            ("x-request-id", record.request_id),
-            ("x-san-model", f"{record.model}/{record.model_version}"),
-            ("x-san-resolution", str(record.point.resolution)),
-            ("x-san-mode", str(record.point.mode)),
-            ("x-san-precision", record.point.precision),
-            ("x-san-weights", _weights(record)),
-            ("x-san-predicted-ms", f"{record.predicted_ms or 0.0:.3f}"),
-            ("x-san-spent-ms", f"{timing.total:.3f}"),
-            ("x-san-budget-met", "true" if record.met else "false"),
+            (b"x-request-id", record.request_id.encode()),
+            (b"server-timing", stages.encode()),
+            (b"x-san-model", _printable(f"{record.model}/{record.model_version}")),
+            (b"x-san-resolution", b"%d" % record.point.resolution),
+            (b"x-san-mode", record.point.mode.encode()),
+            (b"x-san-precision", record.point.precision.encode()),
+            (b"x-san-weights", _weights(record).encode()),
+            (b"x-san-predicted-ms", b"%.3f" % (record.predicted_ms or 0.0)),
+            (b"x-san-spent-ms", b"%.3f" % timing.total),
+            (b"x-san-budget-met", b"true" if record.met else b"false"),
         ]
         if record.expected_accuracy is not None:
-            found.append(("x-san-expected-accuracy", f"{record.expected_accuracy:.4f}"))
+            found.append((b"x-san-expected-accuracy", b"%.4f" % record.expected_accuracy))
         if record.terms.budget_ms is not None:
-            found.append(("x-san-budget-ms", f"{record.terms.budget_ms:g}"))
-        # A bundle's name is free text; a header is not.
-        return [(k.encode(), _printable(v).encode("ascii", "replace")) for k, v in found]
+            found.append((b"x-san-budget-ms", b"%g" % record.terms.budget_ms))
+        return found
 
 
 def _ms(value: float) -> float:
     return round(value, 3)
 
 
-def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+@lru_cache(maxsize=16)
+def _printable(text: str) -> bytes:
+    """A bundle's name is free text; a header is not."""
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    return shown.encode("ascii", "replace")
 
 
 def _weights(record: RequestRecord) -> str:

@@ -24,7 +24,7 @@ _MOST_SCANNED_MEGAPIXELS = 1000
 """Scans x megapixels, about a millisecond each. A progressive photograph has about ten scans."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decoded:
     """One image, ready to run."""
 

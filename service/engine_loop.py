@@ -28,7 +28,7 @@ Source = NDArray[np.float32] | Callable[[], Decoded]
 """An image's pixels, or what decodes it: on the engine's thread, saving a change of threads."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ran:
     """What became of one request's run."""
 
@@ -42,7 +42,7 @@ class Ran:
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Executed:
     logits: NDArray[np.float32]
     scores: NDArray[np.float32]

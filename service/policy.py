@@ -59,7 +59,7 @@ class Option:
         return self.total_ms + self.reserve_ms
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Situation:
     """What the request brings: how much time is gone, and what the client said."""
 
@@ -104,7 +104,7 @@ class Verdict(StrEnum):
     """No point is as accurate as the client demands."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decision:
     """The chosen option, the verdict and a sentence for the client."""
 

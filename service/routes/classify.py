@@ -56,7 +56,7 @@ class HttpExchange:
         """Send the answer."""
         self._incoming.close()  # from here on a disconnect is the server's to notice
         body = answer.body()
-        headers = [_JSON, (b"content-length", str(len(body)).encode()), *answer.headers()]
+        headers = [*answer.headers(), _JSON, (b"content-length", b"%d" % len(body))]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 

@@ -106,3 +106,31 @@ def test_a_bundle_that_cannot_be_served_is_one_sentence_and_code_2(tmp_path):
         process.said("^san serve: .* is not a bundle")
     finally:
         process.stop()
+
+
+def switches(pid):
+    """How often each thread of a process was given a core, or gave it away."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        counts = re.findall(r"ctxt_switches:\s+(\d+)", (task / "status").read_text())
+        found[int(task.name)] = sum(map(int, counts))
+    return found
+
+
+@pytest.mark.slow
+def test_nobody_who_serves_is_nice(bundle):
+    """Neither are the engine's own threads, though a builder was the first to need them."""
+    process = Process(bundle, "--port", 0, "--engine", "openvino", "--engine-threads", 2)
+    try:
+        port = process.said(r"running on http://127.0.0.1:(\d+)")[1]
+        process.said('"message":"ready"')
+        before = switches(process.process.pid)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            for _ in range(20):
+                assert client.post("/classify?resolution=64", content=picture()).status_code == 200
+        after = switches(process.process.pid)
+        busy = [thread for thread, count in after.items() if count > before.get(thread, 0) + 10]
+        assert len(busy) >= 3  # the event loop, the engine, its helper
+        assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in busy} == {0}
+    finally:
+        process.stop()

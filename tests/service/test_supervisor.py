@@ -96,6 +96,8 @@ def sums(client):
 
 
 def test_every_worker_is_measured_but_only_one_measures(pair):
+    for index in range(2):  # told after it is
+        pair.process.said(f'"message":"ready","worker":{index}')
     log = "".join(pair.process.log)
     assert len(re.findall("measured this host in", log)) == 1
     assert len(re.findall("using the latencies measured on this host before", log)) == 1

@@ -6,8 +6,10 @@ something else (DenseNet's, say) stay.
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
+from threading import Lock, get_ident
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -21,7 +23,26 @@ _NORM_TENSORS = ("weight", "bias", "running_mean", "running_var", "num_batches_t
 
 
 class _LayerTracer(fx.Tracer):
-    """Traces down to layers: whatever has no children, or is a convolution or BN, is a leaf."""
+    """Traces down to layers: whatever has no children, or is a convolution or BN, is a leaf.
+
+    While it traces, fx has every call of every module in the process come here: those of other
+    threads are none of its business.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = get_ident()
+
+    def call_module(
+        self,
+        m: nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return (

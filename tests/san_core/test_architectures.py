@@ -52,7 +52,10 @@ def test_lifted_family_generates_what_it_runs(architecture: str) -> None:
         folded.module.load_state_dict(
             folded.fold(network.generate(80, Mode.DATA_FREE)), assign=True
         )
-        torch.testing.assert_close(folded.module(images), functional, rtol=1e-4, atol=1e-4)
+        # Untrained networks make large numbers: in single precision their digits say little.
+        images = images.double()
+        exact = stock.double()(images)
+        torch.testing.assert_close(folded.module.double()(images), exact, rtol=1e-4, atol=1e-4)
     assert folded.folded > 0
 
 

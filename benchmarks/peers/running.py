@@ -64,8 +64,9 @@ class PeerServer(Server):
         self.setup = setup
 
     def await_ready(self, request: bytes) -> PeerServer:
-        """Wait until it classifies."""
+        """Wait until it classifies and its other workers have started, too."""
         self.await_answer(request, self.peer.start_seconds)
+        self.await_idle()
         return self
 
     def stop(self, grace_s: float = 10.0) -> None:

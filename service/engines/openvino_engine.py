@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import platform
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,10 @@ from san_core.quantization import quantised_resolutions, ranges_for
 from service.engines.base import EngineUnavailableError
 from service.engines.cpu_probe import CpuDecision, apply, probe
 from service.engines.openvino_int8 import quantise
-from service.engines.openvino_network import Halves, OpenVinoNetwork
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from san_core.bundle import Bundle
     from san_core.frontier import OperatingPoint
 
@@ -34,12 +35,10 @@ _LIBRARIES = ("openvino", "torch", "torchvision", "timm")
 """Whatever has a say in a template's graph."""
 
 
+_PACKINGS = 3
 _MAPS = {"float": 2.1, "int8": 1.2}
-"""What a process was seen to grow by per image: so many times its largest feature map."""
-
-_LARGE = 150e6
-"""Multiply-adds of an image from which on a batch runs in halves. In float: with half the threads
-int8 got less done at every resolution."""
+"""What a process was seen to grow by: so many times a network's weights, which are kept as they
+came and packed for one image and for many, and per image so many times its largest feature map."""
 
 _SETTLED = 16
 """The largest batch that is tried out before a network counts as ready."""
@@ -50,6 +49,28 @@ def user_cache() -> Path:
     if chosen := os.environ.get("SAN_CACHE_DIR"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "san-serve"
+
+
+@dataclass(frozen=True)
+class OpenVinoNetwork:
+    """A compiled main network."""
+
+    point: OperatingPoint
+    memory_bytes: int
+    single: Any
+    """Request of the network compiled for one image: knowing the batch is worth a fifth."""
+    many: Any
+    """Request of the network compiled for any batch; None if there are only single images."""
+
+    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Run a batch [n, T, T, 3] and return logits [n, classes]."""
+        from openvino import Tensor
+
+        request = self.single if len(batch) == 1 else self.many
+        request.set_input_tensor(Tensor(batch, shared_memory=True))
+        request.infer()
+        logits: NDArray[np.float32] = request.get_output_tensor().data.copy()
+        return logits
 
 
 class OpenVinoEngine:
@@ -92,8 +113,6 @@ class OpenVinoEngine:
         self._float = self._decision.precision if bf16 else "f32"
         self._core = ov.Core()
         _rouse(self._core, threads)
-        self._second = ThreadPoolExecutor(1, "openvino-second")
-        self._second.submit(int).result()  # started here, and so no more nice than this thread
         self._bundle = bundle
         self._threads = threads
         self._max_batch = max_batch
@@ -130,31 +149,25 @@ class OpenVinoEngine:
             self._check_int8(point)
             ranges = ranges_for(network, self._bundle.extras, point.resolution, point.mode)
             weights -= quantise(graph, tensors, ranges)
-        single = self._compile(graph, 1, point.resolution, self._threads)
-        image = _MAPS[point.precision] * _largest_map(graph)
-        # Weights are kept as they came, and packed anew each time that they are compiled.
-        memory = 2 * weights + image
-        many: Any = None
-        if self._in_halves(graph, point):
-            half = self._threads // 2
-            requests = [self._compile(graph, 1, point.resolution, half) for _ in range(2)]
-            many = Halves((requests[0], requests[1]), self._second)
-            memory += 2 * (weights + image)
-        elif self._max_batch > 1:
-            batch = (1, self._max_batch)
-            many = self._compile(graph, batch, point.resolution, self._threads)
-            memory += weights + self._max_batch * image
-        built = OpenVinoNetwork(point, round(memory), single, many)
-        built.settle(min(self._max_batch, _SETTLED))
-        return built
+        single = self._compile(graph, 1, point.resolution)
+        memory = round(_PACKINGS * weights + _MAPS[point.precision] * _largest_map(graph))
+        many = None
+        if self._max_batch > 1:
+            memory += round(self._max_batch * _MAPS[point.precision] * _largest_map(graph))
+            many = self._compile(graph, (1, self._max_batch), point.resolution)
+        return self._settled(OpenVinoNetwork(point, memory, single, many))
 
-    def _in_halves(self, graph: Any, point: OperatingPoint) -> bool:
-        possible = self._max_batch > 1 and self._threads > 1 and point.precision == "float"
-        return possible and _multiply_adds(graph) >= _LARGE
+    def _settled(self, network: OpenVinoNetwork) -> OpenVinoNetwork:
+        """Run each batch size once: the first time it costs several runs, and memory."""
+        side = network.point.resolution
+        most = min(self._max_batch, _SETTLED)
+        images = np.zeros((most, side, side, 3), dtype=np.float32)
+        for size in range(most, 0, -1):
+            network.run(images[:size])
+        return network
 
     def close(self) -> None:
-        """Let the second thread go; the garbage collector does the rest."""
-        self._second.shutdown(wait=False)
+        """Nothing to release beyond what the garbage collector does."""
 
     def _check_int8(self, point: OperatingPoint) -> None:
         if "int8" not in self.precisions:
@@ -163,10 +176,8 @@ class OpenVinoEngine:
                 "'san quantize'), or this CPU does not compute it."
             )
 
-    def _compile(
-        self, graph: Any, batch: int | tuple[int, int], resolution: int, threads: int
-    ) -> Any:
-        """Fix the graph's shape, and compile it to one stream of so many threads.
+    def _compile(self, graph: Any, batch: int | tuple[int, int], resolution: int) -> Any:
+        """Fix the graph's shape, and compile it to one stream on this engine's share of the cores.
 
         Unpinned: two processes that pin their threads land on the same core.
         """
@@ -174,7 +185,7 @@ class OpenVinoEngine:
         properties = {
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": 1,
-            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_NUM_THREADS": self._threads,
             "ENABLE_CPU_PINNING": False,
             "INFERENCE_PRECISION_HINT": self._float,
         }
@@ -202,16 +213,6 @@ def _largest_map(graph: Any) -> int:
         list(op.get_output_shape(0)) for op in graph.get_ops() if op.get_output_size()
     ]
     return max(4 * math.prod(shape) for shape in shapes if len(shape) == 4 and shape[0] == 1)
-
-
-def _multiply_adds(graph: Any) -> float:
-    """Of one image; the graph must be shaped for one."""
-    found = 0.0
-    for op in graph.get_ops():
-        if op.get_type_name() in ("Convolution", "GroupConvolution", "MatMul"):
-            made, weights = list(op.get_output_shape(0)), list(op.get_input_shape(1))
-            found += math.prod(made) * math.prod(weights) / made[1]
-    return found
 
 
 def _probe(cache_dir: Path) -> CpuDecision:

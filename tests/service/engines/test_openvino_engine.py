@@ -15,7 +15,6 @@ from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from service.engines.base import EngineUnavailableError
 from service.engines.cpu_probe import CpuDecision
 from service.engines.openvino_engine import OpenVinoEngine
-from service.engines.openvino_network import Halves
 from service.engines.openvino_template import Template
 
 CLASSES = 7
@@ -42,16 +41,9 @@ def make_bundle(architecture: str) -> Bundle:
     return Bundle(Manifest(name="test", network=network.config, classes=names), network)
 
 
-def make_engine(
-    bundle: Bundle, cache: Path, max_batch: int = 4, threads: int = 1
-) -> OpenVinoEngine:
+def make_engine(bundle: Bundle, cache: Path, max_batch: int = 4) -> OpenVinoEngine:
     return OpenVinoEngine(
-        bundle,
-        threads=threads,
-        max_batch=max_batch,
-        device="cpu",
-        decision=FLOAT32,
-        cache_dir=cache,
+        bundle, threads=1, max_batch=max_batch, device="cpu", decision=FLOAT32, cache_dir=cache
     )
 
 
@@ -89,21 +81,6 @@ def test_equals_the_torch_reference_in_every_mode(architecture: str, cache: Path
         seen.append(expected)
     assert relative_error(seen[0], seen[1]) > 1e-2  # the modes are told apart
     assert relative_error(seen[1], seen[2]) > 1e-2
-
-
-def test_large_images_run_in_halves_and_equal_the_reference(cache: Path) -> None:
-    bundle = make_bundle("mobilenet_v2")
-    engine = make_engine(bundle, cache, threads=2)
-    point = OperatingPoint(192)
-    network = engine.build(point)
-    assert isinstance(network.many, Halves)
-    for n in (2, 3, 4):
-        batch = images(n, 192)
-        assert relative_error(network.run(batch), reference(bundle, point, batch)) < 1e-4
-    assert not isinstance(engine.build(OperatingPoint(64)).many, Halves)
-    one_thread = make_engine(bundle, cache)
-    assert not isinstance(one_thread.build(point).many, Halves)
-    engine.close()
 
 
 def test_a_result_is_the_callers_to_keep(cache: Path) -> None:

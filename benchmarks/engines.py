@@ -3,7 +3,9 @@
     python -m benchmarks.engines [--quick] [--bundle FILE] [--threads N]
 
 *Eager torch* is the stock module with the generated state dict, as one would run it by hand; the
-torch engine folds batch norm and keeps to channels_last. All have the same threads.
+torch engine folds batch norm and keeps to channels_last. All have the same threads. *One product*
+is a single product of square float32 matrices with as many multiply-adds as the network: what the
+processor could do if a network were nothing else.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from benchmarks.plotting import OURS, PEERS, axes, save
 from benchmarks.results import Check, Report, ratio, summarise, table
 from benchmarks.turns import Call, in_turns
 from san_core.bundle import Bundle
+from san_core.cost import cost
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.cores import available_cores
@@ -29,7 +32,8 @@ from service.engines.openvino_engine import OpenVinoEngine
 from service.engines.torch_engine import TorchEngine
 
 EAGER, TORCH, FLOAT, INT8 = "eager torch", "torch engine", "OpenVINO float", "OpenVINO int8"
-_COLOURS = {EAGER: PEERS[0], TORCH: PEERS[4], FLOAT: OURS, INT8: PEERS[2]}
+PRODUCT = "one product"
+_COLOURS = {EAGER: PEERS[0], TORCH: PEERS[4], FLOAT: OURS, INT8: PEERS[2], PRODUCT: PEERS[1]}
 
 
 def eager(bundle: Bundle, resolution: int) -> Call:
@@ -45,6 +49,13 @@ def eager(bundle: Bundle, resolution: int) -> Call:
     return call
 
 
+def product(bundle: Bundle, resolution: int) -> Call:
+    """As many multiply-adds as the network has, in the shape that a processor does fastest."""
+    side = round(cost(bundle.network, resolution).macs ** (1 / 3))
+    left, right, made = (torch.randn(side, side) for _ in range(3))
+    return lambda: torch.mm(left, right, out=made)
+
+
 def contenders(bundle: Bundle, engines: dict[str, Any], resolution: int) -> dict[str, Call]:
     """Everything that can run this resolution."""
     rng = np.random.default_rng(0)
@@ -56,7 +67,7 @@ def contenders(bundle: Bundle, engines: dict[str, Any], resolution: int) -> dict
             continue
         network = engine.build(OperatingPoint(resolution, Mode.PROXY, precision))
         calls[name] = lambda network=network: network.run(image)
-    return calls
+    return calls | {PRODUCT: product(bundle, resolution)}
 
 
 def tell(made: Report) -> None:
@@ -73,7 +84,10 @@ def tell(made: Report) -> None:
                     "{:.2f}x ({:.2f} to {:.2f})".format(*fact["faster"][name]),
                 ]
             )
-    made.say("Batch 1, ms; *faster* is eager torch's median over this one's, round by round.")
+    made.say(
+        "Batch 1, ms; *faster* is eager torch's median over this one's, round by round. *One "
+        "product* is a single product of square float32 matrices with as many multiply-adds."
+    )
     made.say(table(["engine", "p50 (rounds)", "p95", "p99", "faster (rounds)"], rows))
     facts = made.data["resolutions"]
     least = min(fact["faster"][FLOAT][0] for fact in facts)

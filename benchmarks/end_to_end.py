@@ -277,7 +277,7 @@ def _cells(summary: dict[str, float]) -> list[str]:
 
 def draw(made: Report, path: Path) -> None:
     """Bars: every peer, and ours at each resolution."""
-    figure, (left, right) = axes(2, width=6.0)
+    figure, (left, right) = axes(2, width=6.0, height=5.0)
     bars = [
         (f"{f['peer']}, {f['engine']}", f["latency_ms"], PEERS[f["engine"] == PeerEngine.OPENVINO])
         for f in made.data["duels"]
@@ -289,6 +289,9 @@ def draw(made: Report, path: Path) -> None:
     bars.sort(key=lambda bar: -bar[1]["p50"])
     left.barh([b[0] for b in bars], [b[1]["p50"] for b in bars], color=[b[2] for b in bars])
     left.set(xscale="log", xlabel="p50, ms (one client)")
+    ticks = [2, 5, 10, 20, 50]
+    left.set_xticks(ticks, [str(tick) for tick in ticks])
+    left.set_xticks([], minor=True)
     left.tick_params(axis="y", labelsize=7)
     done = [f for f in made.data["duels"] if f["best_per_s"]]
     names, speeds = [f["peer"] for f in done], [np.median(f["best_per_s"]) for f in done]
@@ -298,7 +301,7 @@ def draw(made: Report, path: Path) -> None:
         right.bar(names, mine, color=OURS, label="san-serve", width=-0.4, align="edge")
         right.set(ylabel="requests/s at 224 px")
         right.tick_params(axis="x", labelsize=8)
-        right.legend(frameon=False)
+        right.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     save(figure, path)
 
 

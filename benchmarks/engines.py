@@ -107,8 +107,11 @@ def draw(made: Report, path: Path) -> None:
         if points:
             plot.plot(*zip(*points, strict=True), "o-", color=colour, label=name)
     plot.set(xlabel="resolution", ylabel="p50, ms", yscale="log")
+    ticks = [0.5, 1, 2, 5, 10, 20]
+    plot.set_yticks(ticks, [str(tick) for tick in ticks])
+    plot.set_yticks([], minor=True)
     plot.set_xticks([f["resolution"] for f in facts])
-    plot.legend(frameon=False)
+    plot.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     save(figure, path)
 
 

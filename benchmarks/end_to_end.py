@@ -27,7 +27,7 @@ from benchmarks.our_service import OurService, classify
 from benchmarks.own_parts import Parts, most_per_s
 from benchmarks.peers.environments import version
 from benchmarks.peers.registry import Peer, PeerEngine, Setup
-from benchmarks.plotting import OURS, PEERS, axes, save
+from benchmarks.plotting import OURS, PEERS, axes, plain_numbers, save
 from benchmarks.processes import Server, ServerError
 from benchmarks.results import Check, Report, ratio, summarise, table
 from benchmarks.wire import Client
@@ -289,9 +289,7 @@ def draw(made: Report, path: Path) -> None:
     bars.sort(key=lambda bar: -bar[1]["p50"])
     left.barh([b[0] for b in bars], [b[1]["p50"] for b in bars], color=[b[2] for b in bars])
     left.set(xscale="log", xlabel="p50, ms (one client)")
-    ticks = [2, 5, 10, 20, 50]
-    left.set_xticks(ticks, [str(tick) for tick in ticks])
-    left.set_xticks([], minor=True)
+    plain_numbers(left.xaxis)
     left.tick_params(axis="y", labelsize=7)
     done = [f for f in made.data["duels"] if f["best_per_s"]]
     names, speeds = [f["peer"] for f in done], [np.median(f["best_per_s"]) for f in done]

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.networks import chosen
 from benchmarks.options import parser, report
-from benchmarks.plotting import OURS, PEERS, axes, save
+from benchmarks.plotting import OURS, PEERS, axes, plain_numbers, save
 from benchmarks.results import Check, Report, ratio, summarise, table
 from benchmarks.turns import Call, in_turns
 from san_core.bundle import Bundle
@@ -107,9 +107,7 @@ def draw(made: Report, path: Path) -> None:
         if points:
             plot.plot(*zip(*points, strict=True), "o-", color=colour, label=name)
     plot.set(xlabel="resolution", ylabel="p50, ms", yscale="log")
-    ticks = [0.5, 1, 2, 5, 10, 20]
-    plot.set_yticks(ticks, [str(tick) for tick in ticks])
-    plot.set_yticks([], minor=True)
+    plain_numbers(plot.yaxis)
     plot.set_xticks([f["resolution"] for f in facts])
     plot.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     save(figure, path)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from san_core.errors import ImageTooLargeError
 from san_core.preprocessing import MAX_PIXELS, ImageHeader, Preprocessing, decode, inspect
@@ -18,7 +17,6 @@ from service.errors import ExpiredError
 from service.image_header import quick_header
 from service.workers import Workers
 
-_openmp = ThreadpoolController().select(user_api="openmp")
 _MOST_SCANS = 100
 _MOST_SCANNED_MEGAPIXELS = 1000
 """Scans x megapixels, about a millisecond each. A progressive photograph has about ten scans."""
@@ -103,11 +101,9 @@ def to_input(
     data: bytes, preprocessing: Preprocessing, resolution: int, max_pixels: int = MAX_PIXELS
 ) -> NDArray[np.float32]:
     """Decode, resize, crop and normalise: [T, T, 3]; the short way if it is a plain JPEG."""
-    # Helpers would be no faster, and then spin for milliseconds on cores the engine needs.
-    with _openmp.limit(limits=1):
-        pixels = jpeg.to_pixels(data, preprocessing, resolution, max_pixels=max_pixels)
-        if pixels is None:
-            at_least = preprocessing.least_side(resolution)
-            image = decode(data, max_pixels=max_pixels, at_least=at_least)
-            pixels = preprocessing.to_pixels(image, resolution)
-        return preprocessing.normalise(pixels)
+    pixels = jpeg.to_pixels(data, preprocessing, resolution, max_pixels=max_pixels)
+    if pixels is None:
+        at_least = preprocessing.least_side(resolution)
+        image = decode(data, max_pixels=max_pixels, at_least=at_least)
+        pixels = preprocessing.to_pixels(image, resolution)
+    return preprocessing.normalise(pixels)

@@ -10,12 +10,16 @@ The crop is rounded to whole pixels of the decoded image, where the reference cu
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import numpy as np
 import simplejpeg
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from threadpoolctl import ThreadpoolController
 from torch.nn import functional
 
 from san_core.preprocessing import Preprocessing
@@ -23,6 +27,16 @@ from service.image_header import SCAN, reduction, segments
 
 _ORIENTATION = 0x0112
 _EXIF = 0xE1
+_openmp = ThreadpoolController().select(user_api="openmp")
+
+
+_alone: Callable[[], AbstractContextManager[object]] = (
+    nullcontext
+    if torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    else partial(_openmp.limit, limits=1)
+)
+"""Has torch resize on this thread only, as it does by itself with AVX. Helpers would be no faster,
+and then spin for milliseconds on cores the engine needs."""
 
 
 def _crop(preprocessing: Preprocessing, width: int, height: int) -> tuple[slice, slice]:
@@ -39,15 +53,17 @@ def resize(
 ) -> NDArray[np.uint8]:
     """Crop and resize pixels [h, w, 3] to [T, T, 3]."""
     height, width, _ = pixels.shape
-    square = torch.from_numpy(pixels[_crop(preprocessing, width, height)])
-    resized = functional.interpolate(
-        # A view: NHWC is channels_last, if only the stride over the one image is right as well.
-        square.contiguous().unsqueeze(0).permute(0, 3, 1, 2),
-        (resolution, resolution),
-        mode=preprocessing.interpolation,
-        antialias=True,
-    )
-    result: NDArray[np.uint8] = resized.squeeze(0).permute(1, 2, 0).numpy()
+    rows, columns = _crop(preprocessing, width, height)
+    square = np.ascontiguousarray(pixels[rows, columns])
+    with _alone():
+        resized = functional.interpolate(
+            # A view: NHWC is channels_last.
+            torch.from_numpy(square.reshape(1, *square.shape).transpose(0, 3, 1, 2)),
+            (resolution, resolution),
+            mode=preprocessing.interpolation,
+            antialias=True,
+        )
+    result: NDArray[np.uint8] = resized.numpy()[0].transpose(1, 2, 0)
     return result
 
 

@@ -85,26 +85,14 @@ def test_any_shape_of_image_becomes_the_square(size: tuple[int, int]) -> None:
     assert Preprocessing()(photo(*size), 96).shape == (3, 96, 96)
 
 
-@pytest.mark.parametrize("shape", [(3,), (5, 3), (4, 5, 3), (2, 4, 5, 3)])
+@pytest.mark.parametrize("shape", [(5, 3), (4, 5, 3), (2, 4, 5, 3)])
 def test_normalise_is_the_same_for_any_layout(shape: tuple[int, ...]) -> None:
     preprocessing = Preprocessing()
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     expected = (pixels / 255 - preprocessing.mean) / preprocessing.std
     assert np.allclose(preprocessing.normalise(pixels), expected, atol=1e-5)
-    strided = np.empty((*shape, 2), np.float32)[..., 0]
-    assert np.allclose(preprocessing.normalise(pixels, out=strided), expected, atol=1e-5)
-    turned = pixels.swapaxes(0, -2) if len(shape) > 1 else pixels
-    expected = expected.swapaxes(0, -2) if len(shape) > 1 else expected
+    turned, expected = pixels.swapaxes(0, -2), expected.swapaxes(0, -2)
     assert np.allclose(preprocessing.normalise(turned), expected, atol=1e-5)
-
-
-def test_normalise_writes_into_the_buffer_it_is_given() -> None:
-    preprocessing = Preprocessing()
-    pixels = preprocessing.to_pixels(photo(), 64)
-    buffer = np.empty((2, 64, 64, 3), np.float32)
-    preprocessing.normalise(pixels, out=buffer[1])
-    expected = (pixels / 255 - preprocessing.mean) / preprocessing.std
-    np.testing.assert_allclose(buffer[1], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_reduced_scale_decoding_keeps_enough_pixels_and_the_picture() -> None:

@@ -96,6 +96,11 @@ def throughput(entrants: Sequence[Entrant], pace: Pace) -> None:
         entrant.cpu_ms.append(1e3 * cpu / max(1, answered))
 
 
+def _usual(entrant: Entrant) -> float:
+    """Requests per second."""
+    return float(np.median(entrant.per_s))
+
+
 def ceiling(it: Contest) -> dict[str, list[Callable[[], object]]]:
     """What keeps every core busy with the network alone, and with decoding as well."""
     parts = Parts(it.bundle, PeerEngine.OPENVINO, threads=1)
@@ -114,14 +119,20 @@ def ceiling(it: Contest) -> dict[str, list[Callable[[], object]]]:
 def duel(
     peer: Peer,
     services: Sequence[OurService],
+    crew: OurService,
     it: Contest,
     pace: Pace,
     alone: dict[str, list[Callable[[], object]]],
 ) -> list[dict[str, Any]]:
-    """One peer against our services at the same resolution, in the same minutes."""
+    """One peer against our services at the same resolution, in the same minutes.
+
+    `crew` is the first of them with a process per core: requests per second are those of the
+    better of the two, as they are of a peer's two setups.
+    """
     body, found = it.body, []
     request = classify(body, resolution=it.resolution)
-    ours, beside = ([Entrant(s.name, s, request) for s in services] for _ in range(2))
+    ours = [Entrant(s.name, s, request) for s in services]
+    narrow, broad = ([Entrant(s.name, s, request) for s in (crew, *services)] for _ in range(2))
     with contextlib.ExitStack() as running:
         entrants = []
         for engine in PeerEngine:
@@ -129,17 +140,16 @@ def duel(
             server.await_ready(peer.request(body))
             entrants.append(Entrant(str(engine), server, peer.request(body)))
         take_turns([*ours, *entrants], pace)
-        throughput([*ours, entrants[-1]], pace)
+        throughput([*narrow, entrants[-1]], pace)
     with it.peer(peer, PeerEngine.OPENVINO, Setup.THROUGHPUT) as server:
         server.await_ready(peer.request(body))
         wide = Entrant("throughput", server, peer.request(body))
-        throughput([*beside, wide], pace)
+        throughput([*broad, wide], pace)
     most = {name: most_per_s(calls, pace.capacity_s / 2) for name, calls in alone.items()}
-    best, busy = max(
-        (entrants[-1], ours), (wide, beside), key=lambda setup: np.median(setup[0].per_s)
-    )
-    per_s = np.median(best.per_s)
-    (own, *others), (own_busy, *others_busy) = ours, busy
+    best, busy = max((entrants[-1], narrow), (wide, broad), key=lambda setup: _usual(setup[0]))
+    per_s = _usual(best)
+    (own, *others), (many, one, *others_busy) = ours, busy
+    own_busy = max(one, many, key=_usual)
     for entrant in entrants:
         compiled = entrant.name == PeerEngine.OPENVINO
         found.append(
@@ -157,15 +167,16 @@ def duel(
                 "best_per_s": best.per_s if compiled else None,
                 "alone_per_s": most if compiled else {},
                 "ours_per_s": own_busy.per_s,
+                "ours_per_s_by_setup": {"one process": one.per_s, "one per core": many.per_s},
                 "best_cpu_ms": float(np.median(best.cpu_ms)) if compiled else None,
                 "ours_cpu_ms": float(np.median(own_busy.cpu_ms)),
-                "throughput_ratio": float(np.median(own_busy.per_s) / per_s) if compiled else None,
+                "throughput_ratio": _usual(own_busy) / per_s if compiled else None,
                 "others": {
                     other.name: {
                         "latency_ms": asdict(summarise(other.rounds)),
                         "ratio": ratio(entrant.rounds, other.rounds),
                         "per_s": other_busy.per_s,
-                        "throughput_ratio": float(np.median(other_busy.per_s) / per_s),
+                        "throughput_ratio": _usual(other_busy) / per_s,
                     }
                     for other, other_busy in zip(others, others_busy, strict=True)
                 }
@@ -176,7 +187,7 @@ def duel(
         print(
             f"{peer.title} {entrant.name}: p50 {found[-1]['latency_ms']['p50']:.2f} ms, ours "
             f"{found[-1]['ours_ms']['p50']:.2f} ms, ratio {found[-1]['ratio'][0]:.2f}"
-            + (f"; {per_s:.0f}/s, ours {np.median(own_busy.per_s):.0f}/s" if compiled else ""),
+            + (f"; {per_s:.0f}/s, ours {_usual(own_busy):.0f}/s" if compiled else ""),
             flush=True,
         )
     return found
@@ -244,7 +255,7 @@ def tell(made: Report, it: Contest) -> None:
     made.say(
         f"Peers with the same network at {it.resolution} px, float on both sides; *ours* is "
         f"measured in turns with each. Requests per second: {_CLIENTS} connections that always "
-        "wait for an answer; a peer gets the better of one worker with all cores and one worker "
+        "wait for an answer; everybody gets the better of one worker with all cores and one worker "
         "per core. *Alone*: images per second of the network, and of network and decoder, with "
         "nothing around them."
     )
@@ -319,11 +330,14 @@ def main() -> None:
             int8 = it.ours("--precision", "int8", name="san-serve int8")
             services.append(running.enter_context(int8).await_ready())
         made.data["ours"] = every_resolution(services, it, pace)
+        workers = str(available_cores())
+        crew = it.ours("--precision", "float", "--workers", workers, name="san-serve per core")
+        running.enter_context(crew).await_ready()
         alone = ceiling(it)
         for peer in it.peers:
             print(f"{peer.title} …", flush=True)
             try:
-                made.data["duels"] += duel(peer, services, it, pace, alone)
+                made.data["duels"] += duel(peer, services, crew, it, pace, alone)
             except (ServerError, OSError) as error:
                 # One peer that does not start here must not cost the others their figures.
                 made.data["failed"][peer.title] = str(error)

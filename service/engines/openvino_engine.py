@@ -35,13 +35,13 @@ _LIBRARIES = ("openvino", "torch", "torchvision", "timm")
 """Whatever has a say in a template's graph."""
 
 
-_PACKINGS = 3
-_MAPS = {"float": 2.1, "int8": 1.2}
-"""What a process was seen to grow by: so many times a network's weights, which are kept as they
-came and packed for one image and for many, and per image so many times its largest feature map."""
+_SIZES = (4, 1)
+"""How many images run at once; larger batches take turns. More of them no longer fit the caches,
+and a network that is compiled for any number is up to a fifth slower."""
 
-_SETTLED = 16
-"""The largest batch that is tried out before a network counts as ready."""
+_MAPS = {"float": 2.1, "int8": 1.2}
+"""What a process was seen to grow by per image: so many times its largest feature map. Besides
+that, weights are kept as they came, and packed for every size."""
 
 
 def user_cache() -> Path:
@@ -57,20 +57,22 @@ class OpenVinoNetwork:
 
     point: OperatingPoint
     memory_bytes: int
-    single: Any
-    """Request of the network compiled for one image: knowing the batch is worth a fifth."""
-    many: Any
-    """Request of the network compiled for any batch; None if there are only single images."""
+    requests: dict[int, Any]
+    """By the number of images that the network was compiled for, the largest first."""
 
     def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
         """Run a batch [n, T, T, 3] and return logits [n, classes]."""
         from openvino import Tensor
 
-        request = self.single if len(batch) == 1 else self.many
-        request.set_input_tensor(Tensor(batch, shared_memory=True))
-        request.infer()
-        logits: NDArray[np.float32] = request.get_output_tensor().data.copy()
-        return logits
+        logits, done = [], 0
+        for size, request in self.requests.items():
+            while done + size <= len(batch):
+                images = Tensor(batch[done : done + size], shared_memory=True)
+                request.set_input_tensor(images)
+                request.infer()
+                logits.append(request.get_output_tensor().data.copy())
+                done += size
+        return logits[0] if len(logits) == 1 else np.concatenate(logits)
 
 
 class OpenVinoEngine:
@@ -141,29 +143,21 @@ class OpenVinoEngine:
 
     def build(self, point: OperatingPoint) -> OpenVinoNetwork:
         """Generate the weights of a point, fold them, put them into the template and compile it."""
-        network = self._bundle.network
-        tensors = self._folded.generate(network, point.resolution, point.mode)
+        meta = self._bundle.network
+        tensors = self._folded.generate(meta, point.resolution, point.mode)
         weights = sum(t.nbytes for t in tensors.values() if t.is_floating_point())
         graph = self._template.fill(tensors)
         if point.precision == "int8":
             self._check_int8(point)
-            ranges = ranges_for(network, self._bundle.extras, point.resolution, point.mode)
+            ranges = ranges_for(meta, self._bundle.extras, point.resolution, point.mode)
             weights -= quantise(graph, tensors, ranges)
-        single = self._compile(graph, 1, point.resolution)
-        memory = round(_PACKINGS * weights + _MAPS[point.precision] * _largest_map(graph))
-        many = None
-        if self._max_batch > 1:
-            memory += round(self._max_batch * _MAPS[point.precision] * _largest_map(graph))
-            many = self._compile(graph, (1, self._max_batch), point.resolution)
-        return self._settled(OpenVinoNetwork(point, memory, single, many))
-
-    def _settled(self, network: OpenVinoNetwork) -> OpenVinoNetwork:
-        """Run each batch size once: the first time it costs several runs, and memory."""
-        side = network.point.resolution
-        most = min(self._max_batch, _SETTLED)
-        images = np.zeros((most, side, side, 3), dtype=np.float32)
-        for size in range(most, 0, -1):
-            network.run(images[:size])
+        sizes = [size for size in _SIZES if size <= self._max_batch]
+        requests = {size: self._compile(graph, size, point.resolution) for size in sizes}
+        maps = sum(sizes) * _MAPS[point.precision] * _largest_map(graph)
+        memory = round((1 + len(sizes)) * weights + maps)
+        network = OpenVinoNetwork(point, memory, requests)
+        # The first run of each costs several, and memory.
+        network.run(np.zeros((sum(sizes), point.resolution, point.resolution, 3), np.float32))
         return network
 
     def close(self) -> None:
@@ -176,7 +170,7 @@ class OpenVinoEngine:
                 "'san quantize'), or this CPU does not compute it."
             )
 
-    def _compile(self, graph: Any, batch: int | tuple[int, int], resolution: int) -> Any:
+    def _compile(self, graph: Any, batch: int, resolution: int) -> Any:
         """Fix the graph's shape, and compile it to one stream on this engine's share of the cores.
 
         Unpinned: two processes that pin their threads land on the same core.

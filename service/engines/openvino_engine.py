@@ -35,13 +35,21 @@ _LIBRARIES = ("openvino", "torch", "torchvision", "timm")
 """Whatever has a say in a template's graph."""
 
 
-_SIZES = (4, 1)
-"""How many images run at once; larger batches take turns. More of them no longer fit the caches,
-and a network that is compiled for any number is up to a fifth slower."""
+_VALUE = {"float": 4, "int8": 1}
+"""Bytes of a value in a feature map."""
 
-_MAPS = {"float": 2.1, "int8": 1.2}
-"""What a process was seen to grow by per image: so many times its largest feature map. Besides
-that, weights are kept as they came, and packed for every size."""
+_LARGE, _FEW = 2_000_000, 4
+"""From so many bytes of its largest feature map on, so many images of a batch run at a time: more
+of them do not fit the caches."""
+
+_PACKINGS = 3
+_MAPS = {"float": 8.4, "int8": 4.8}
+"""What a process was seen to grow by: so many times a network's weights, which are kept as they
+came and packed for one image and for several, and per image so many bytes for every value of its
+largest feature map."""
+
+_SETTLED = 16
+"""The largest batch that is tried out before a network counts as ready."""
 
 
 def user_cache() -> Path:
@@ -57,22 +65,35 @@ class OpenVinoNetwork:
 
     point: OperatingPoint
     memory_bytes: int
-    requests: dict[int, Any]
-    """By the number of images that the network was compiled for, the largest first."""
+    single: Any
+    """Request of the network compiled for one image: knowing the batch is worth a fifth."""
+    several: Any
+    """Request of the network compiled for several; None if there are only single images."""
+    least: int
+    most: int
+    """How many those are."""
 
     def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
         """Run a batch [n, T, T, 3] and return logits [n, classes]."""
-        from openvino import Tensor
+        if len(batch) == 1:
+            return _infer(self.single, batch)
+        logits = []
+        while left := len(batch):
+            request, size = self.single, 1
+            if self.least <= left:
+                request, size = self.several, min(left, self.most)
+            logits.append(_infer(request, batch[:size]))
+            batch = batch[size:]
+        return np.concatenate(logits)
 
-        logits, done = [], 0
-        for size, request in self.requests.items():
-            while done + size <= len(batch):
-                images = Tensor(batch[done : done + size], shared_memory=True)
-                request.set_input_tensor(images)
-                request.infer()
-                logits.append(request.get_output_tensor().data.copy())
-                done += size
-        return logits[0] if len(logits) == 1 else np.concatenate(logits)
+
+def _infer(request: Any, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    from openvino import Tensor
+
+    request.set_input_tensor(Tensor(images, shared_memory=True))
+    request.infer()
+    logits: NDArray[np.float32] = request.get_output_tensor().data.copy()
+    return logits
 
 
 class OpenVinoEngine:
@@ -143,21 +164,30 @@ class OpenVinoEngine:
 
     def build(self, point: OperatingPoint) -> OpenVinoNetwork:
         """Generate the weights of a point, fold them, put them into the template and compile it."""
-        meta = self._bundle.network
-        tensors = self._folded.generate(meta, point.resolution, point.mode)
+        network = self._bundle.network
+        tensors = self._folded.generate(network, point.resolution, point.mode)
         weights = sum(t.nbytes for t in tensors.values() if t.is_floating_point())
         graph = self._template.fill(tensors)
         if point.precision == "int8":
             self._check_int8(point)
-            ranges = ranges_for(meta, self._bundle.extras, point.resolution, point.mode)
+            ranges = ranges_for(network, self._bundle.extras, point.resolution, point.mode)
             weights -= quantise(graph, tensors, ranges)
-        sizes = [size for size in _SIZES if size <= self._max_batch]
-        requests = {size: self._compile(graph, size, point.resolution) for size in sizes}
-        maps = sum(sizes) * _MAPS[point.precision] * _largest_map(graph)
-        memory = round((1 + len(sizes)) * weights + maps)
-        network = OpenVinoNetwork(point, memory, requests)
-        # The first run of each costs several, and memory.
-        network.run(np.zeros((sum(sizes), point.resolution, point.resolution, 3), np.float32))
+        single = self._compile(graph, (1, 1), point.resolution)
+        largest = _largest_map(graph)
+        least, most = 2, self._max_batch
+        if _VALUE[point.precision] * largest > _LARGE:
+            least = most = min(_FEW, most)
+        several = self._compile(graph, (least, most), point.resolution) if most > 1 else None
+        memory = round(_PACKINGS * weights + (1 + most) * _MAPS[point.precision] * largest)
+        return self._settled(OpenVinoNetwork(point, memory, single, several, least, most))
+
+    def _settled(self, network: OpenVinoNetwork) -> OpenVinoNetwork:
+        """Run each batch size once: the first time it costs several runs, and memory."""
+        side = network.point.resolution
+        most = min(network.most, _SETTLED)
+        images = np.zeros((most, side, side, 3), dtype=np.float32)
+        for size in range(most, 0, -1):
+            network.run(images[:size])
         return network
 
     def close(self) -> None:
@@ -170,7 +200,7 @@ class OpenVinoEngine:
                 "'san quantize'), or this CPU does not compute it."
             )
 
-    def _compile(self, graph: Any, batch: int, resolution: int) -> Any:
+    def _compile(self, graph: Any, batch: tuple[int, int], resolution: int) -> Any:
         """Fix the graph's shape, and compile it to one stream on this engine's share of the cores.
 
         Unpinned: two processes that pin their threads land on the same core.
@@ -202,11 +232,11 @@ def _rouse(core: Any, threads: int) -> None:
 
 
 def _largest_map(graph: Any) -> int:
-    """Bytes of the largest feature map of one image; the graph must be shaped for one."""
+    """Values in the largest feature map of one image; the graph must be shaped for one."""
     shapes: list[list[int]] = [
         list(op.get_output_shape(0)) for op in graph.get_ops() if op.get_output_size()
     ]
-    return max(4 * math.prod(shape) for shape in shapes if len(shape) == 4 and shape[0] == 1)
+    return max(math.prod(shape) for shape in shapes if len(shape) == 4 and shape[0] == 1)
 
 
 def _probe(cache_dir: Path) -> CpuDecision:

@@ -12,6 +12,7 @@ from san_core.bundle import Bundle, Manifest
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from service.engines import openvino_engine
 from service.engines.base import EngineUnavailableError
 from service.engines.cpu_probe import CpuDecision
 from service.engines.openvino_engine import OpenVinoEngine
@@ -81,6 +82,19 @@ def test_equals_the_torch_reference_in_every_mode(architecture: str, cache: Path
         seen.append(expected)
     assert relative_error(seen[0], seen[1]) > 1e-2  # the modes are told apart
     assert relative_error(seen[1], seen[2]) > 1e-2
+
+
+@pytest.mark.parametrize("large", [0, 10**9])
+def test_a_batch_of_any_size_is_its_images_one_by_one(
+    large: int, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvino_engine, "_LARGE", large)
+    network = make_engine(make_bundle("mobilenet_v2"), cache, max_batch=9).build(OperatingPoint(48))
+    assert network.most == (9 if large else 4)
+    for n in range(1, 12):
+        batch = images(n, 48)
+        expected = np.concatenate([network.run(image[np.newaxis]) for image in batch])
+        assert relative_error(network.run(batch), expected) < 1e-4
 
 
 def test_a_result_is_the_callers_to_keep(cache: Path) -> None:

@@ -63,7 +63,9 @@ class Summary:
 
 
 def ms(value: float) -> str:
-    """Milliseconds with as many digits as mean something."""
+    """Milliseconds with as many digits as mean something; a dash for what never happened."""
+    if math.isnan(value):
+        return "-"
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 

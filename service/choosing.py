@@ -61,7 +61,8 @@ class Chooser:
             )
         now = self._clock()
         hopeless = deployment.forecast.hopeless_ms(deployment.frontier[0], budget, now)
-        if hopeless is not None:
+        # Who finds nobody inside waits for the service's own work at most.
+        if hopeless is not None and not self._admission.is_idle:
             self._load.turned_away(now)
             raise OverloadedError(
                 f"The load leaves no room for {budget.allowed_ms:g} ms: even the fastest point "
@@ -100,6 +101,7 @@ class Chooser:
             pinned=terms.resolution is not None,
             min_accuracy=terms.min_accuracy,
             on_miss=terms.on_miss,
+            alone=self._admission.inside == 1,
         )
         decision = choose(situation, options)
         option = decision.option

@@ -71,6 +71,8 @@ class Situation:
     pinned: bool = False
     min_accuracy: float | None = None
     on_miss: OnMiss = OnMiss.ANSWER
+    alone: bool = False
+    """Whether no other request is inside: what keeps the engine busy is the service's own work."""
 
     @property
     def left_ms(self) -> float:
@@ -80,10 +82,11 @@ class Situation:
     def takes_any_time(self, waiting_ms: float) -> bool:
         """Whether only waiting for others may be too long: nobody is in a hurry.
 
-        What its own work takes under load is no reason to refuse who named no budget.
+        What its own work takes under load is no reason to refuse who named no budget, and nothing
+        is one to refuse who is alone.
         """
-        in_no_hurry = not self.has_budget and self.on_miss is OnMiss.ANSWER
-        return in_no_hurry and waiting_ms <= self.left_ms
+        in_no_hurry = self.alone or (not self.has_budget and waiting_ms <= self.left_ms)
+        return in_no_hurry and self.on_miss is OnMiss.ANSWER
 
 
 class Verdict(StrEnum):

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import math
 import socket
 import threading
 import time
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from service.load import Promise
 from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
 from tests.service.test_http_errors import check_problem
@@ -243,6 +245,22 @@ def test_agreement_is_counted_when_idle(make_settings):
         if len(frontier) > 1:
             until(lambda: running.service.ledger.agreement)
             assert running.service.ledger.agreement["32"].known == 1
+
+
+def test_what_the_service_does_in_its_spare_time_gets_nobody_refused(make_settings):
+    with serving(make_settings()) as running, running.client() as client:
+        pipeline, point = running.service.pipeline, running.service.deployment.frontier[0].point
+        own = Promise(math.inf, point=point, forward_ms=60_000.0, decode_ms=0.0)
+        pipeline._load.enter(own)
+        pipeline._load.started([own], pipeline._clock())
+        answered = client.post("/classify?budget_ms=1000", content=picture())
+        assert answered.status_code == 200
+        assert "as fast as it can" in answered.json()["reason"]
+        check_problem(
+            client.post("/classify?budget_ms=1000&on_miss=refuse", content=picture()), 429
+        )
+        with pipeline._admission.enter(0):  # somebody else
+            check_problem(client.post("/classify?budget_ms=1000", content=picture()), 429)
 
 
 def test_many_clients_at_once_all_get_their_answer(running):

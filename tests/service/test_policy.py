@@ -145,6 +145,14 @@ def test_who_named_no_budget_is_refused_only_for_the_time_it_would_wait():
     assert choose(hurried, loaded(slow, 400)).verdict is Verdict.OVERLOADED
 
 
+def test_who_is_alone_is_answered_late_and_not_refused():
+    alone = Situation(16, 0, 1000, alone=True)
+    late = choose(alone, loaded(OPTIONS, 20))
+    assert (late.verdict, late.option.point.resolution) == (Verdict.LATE, 64)
+    hurried = replace(alone, on_miss=OnMiss.REFUSE)
+    assert choose(hurried, loaded(OPTIONS, 20)).verdict is Verdict.OVERLOADED
+
+
 def test_too_small_a_budget_answers_late_or_refuses_with_what_would_work():
     late = choose(Situation(1, 0, 1000), OPTIONS)
     assert (late.verdict, late.option.point.resolution) == (Verdict.LATE, 64)

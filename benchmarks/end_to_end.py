@@ -11,9 +11,8 @@ nothing around them, an image per core at a time, is measured beside each peer: 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,84 +20,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contest import Contest, add_options, contest
-from benchmarks.open_loop import closed_loop
+from benchmarks.entrants import CLIENTS, Entrant, Pace, take_turns, throughput, usual
 from benchmarks.options import parser, report
 from benchmarks.our_service import OurService, classify
 from benchmarks.own_parts import Parts, most_per_s
 from benchmarks.peers.environments import version
 from benchmarks.peers.registry import Peer, PeerEngine, Setup
 from benchmarks.plotting import OURS, PEERS, axes, plain_numbers, save
-from benchmarks.processes import Server, ServerError
+from benchmarks.processes import ServerError
 from benchmarks.results import Check, Report, ratio, summarise, table
-from benchmarks.wire import Client
 from san_core.frontier import OperatingPoint
 from service.cores import available_cores
-
-_CLIENTS = 16
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long everything takes."""
-
-    rounds: int
-    block_s: float
-    block_requests: int
-    capacity_s: float
-
-
-@dataclass
-class Entrant:
-    """Somebody to be asked, and what it took each round."""
-
-    name: str
-    server: Server
-    request: bytes
-    rounds: list[list[float]] = field(default_factory=list)
-    per_s: list[float] = field(default_factory=list)
-    cpu_ms: list[float] = field(default_factory=list)
-
-    def ask(self, pace: Pace) -> None:
-        """One block of requests, after some that do not count."""
-        self.rounds.append([])
-        with Client(self.server.port) as client:
-            until = time.monotonic() + pace.block_s
-            for _ in range(3):
-                client.send(self.request)
-            while time.monotonic() < until and len(self.rounds[-1]) < pace.block_requests:
-                took, answer = client.time(self.request)
-                if answer.status != 200:
-                    raise ServerError(
-                        f"{self.name} answered {answer.status}: {answer.body[:300]!r}"
-                    )
-                self.rounds[-1].append(took)
-            if not self.rounds[-1]:
-                self.rounds[-1].append(client.time(self.request)[0])
-
-
-def take_turns(entrants: Sequence[Entrant], pace: Pace) -> None:
-    """Rounds of blocks, every other one in reverse."""
-    for number in range(pace.rounds):
-        for entrant in entrants if number % 2 == 0 else reversed(entrants):
-            entrant.ask(pace)
-
-
-def throughput(entrants: Sequence[Entrant], pace: Pace) -> None:
-    """What each gives when it always has something to do; twice there and back again."""
-    for entrant in 2 * [*entrants, *reversed(entrants)]:
-        cpu = entrant.server.cpu_s()
-        samples, took = closed_loop(
-            entrant.server.port, [entrant.request], clients=_CLIENTS, seconds=pace.capacity_s / 2
-        )
-        cpu = entrant.server.cpu_s() - cpu
-        answered = sum(sample.status == 200 for sample in samples)
-        entrant.per_s.append(answered / took)
-        entrant.cpu_ms.append(1e3 * cpu / max(1, answered))
-
-
-def _usual(entrant: Entrant) -> float:
-    """Requests per second."""
-    return float(np.median(entrant.per_s))
 
 
 def ceiling(it: Contest) -> dict[str, list[Callable[[], object]]]:
@@ -146,10 +78,10 @@ def duel(
         wide = Entrant("throughput", server, peer.request(body))
         throughput([*broad, wide], pace)
     most = {name: most_per_s(calls, pace.capacity_s / 2) for name, calls in alone.items()}
-    best, busy = max((entrants[-1], narrow), (wide, broad), key=lambda setup: _usual(setup[0]))
-    per_s = _usual(best)
+    best, busy = max((entrants[-1], narrow), (wide, broad), key=lambda setup: usual(setup[0]))
+    per_s = usual(best)
     (own, *others), (many, one, *others_busy) = ours, busy
-    own_busy = max(one, many, key=_usual)
+    own_busy = max(one, many, key=usual)
     for entrant in entrants:
         compiled = entrant.name == PeerEngine.OPENVINO
         found.append(
@@ -170,13 +102,13 @@ def duel(
                 "ours_per_s_by_setup": {"one process": one.per_s, "one per core": many.per_s},
                 "best_cpu_ms": float(np.median(best.cpu_ms)) if compiled else None,
                 "ours_cpu_ms": float(np.median(own_busy.cpu_ms)),
-                "throughput_ratio": _usual(own_busy) / per_s if compiled else None,
+                "throughput_ratio": usual(own_busy) / per_s if compiled else None,
                 "others": {
                     other.name: {
                         "latency_ms": asdict(summarise(other.rounds)),
                         "ratio": ratio(entrant.rounds, other.rounds),
                         "per_s": other_busy.per_s,
-                        "throughput_ratio": _usual(other_busy) / per_s,
+                        "throughput_ratio": usual(other_busy) / per_s,
                     }
                     for other, other_busy in zip(others, others_busy, strict=True)
                 }
@@ -187,7 +119,7 @@ def duel(
         print(
             f"{peer.title} {entrant.name}: p50 {found[-1]['latency_ms']['p50']:.2f} ms, ours "
             f"{found[-1]['ours_ms']['p50']:.2f} ms, ratio {found[-1]['ratio'][0]:.2f}"
-            + (f"; {per_s:.0f}/s, ours {_usual(own_busy):.0f}/s" if compiled else ""),
+            + (f"; {per_s:.0f}/s, ours {usual(own_busy):.0f}/s" if compiled else ""),
             flush=True,
         )
     return found
@@ -254,7 +186,7 @@ def tell(made: Report, it: Contest) -> None:
     ]
     made.say(
         f"Peers with the same network at {it.resolution} px, float on both sides; *ours* is "
-        f"measured in turns with each. Requests per second: {_CLIENTS} connections that always "
+        f"measured in turns with each. Requests per second: {CLIENTS} connections that always "
         "wait for an answer; everybody gets the better of one worker with all cores and one worker "
         "per core. *Alone*: images per second of the network, and of network and decoder, with "
         "nothing around them."

@@ -80,7 +80,7 @@ class OpenVinoNetwork:
         logits = []
         while left := len(batch):
             request, size = self.single, 1
-            if self.least <= left:
+            if self.several is not None and self.least <= left:
                 request, size = self.several, min(left, self.most)
             logits.append(_infer(request, batch[:size]))
             batch = batch[size:]

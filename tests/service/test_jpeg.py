@@ -2,6 +2,10 @@
 
 import functools
 import io
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,3 +109,24 @@ def test_a_file_with_too_many_pixels_is_left_to_the_reference() -> None:
     data = encoded(photograph(400, 300))
     assert jpeg.to_pixels(data, Preprocessing(), 96, max_pixels=400 * 300 - 1) is None
     assert jpeg.to_pixels(data, Preprocessing(), 96, max_pixels=400 * 300) is not None
+
+
+@pytest.mark.parametrize("capability", ["default", "avx2"])
+def test_decoding_starts_no_helper_threads(capability: str, tmp_path: Path) -> None:
+    photo = tmp_path / "photo.jpg"
+    photo.write_bytes(encoded(photograph(500, 375)))
+    code = """if True:
+        import os, sys
+        from pathlib import Path
+        from san_core.preprocessing import Preprocessing
+        from service.decoding import to_input
+        count = lambda: len(os.listdir("/proc/self/task"))
+        before = count()
+        to_input(Path(sys.argv[1]).read_bytes(), Preprocessing(), 224)
+        print(count() - before)
+    """
+    env = os.environ | {"ATEN_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "2"}
+    run = subprocess.run(
+        [sys.executable, "-c", code, photo], env=env, capture_output=True, text=True
+    )
+    assert run.stdout == "0\n", run.stderr

@@ -84,13 +84,16 @@ def test_equals_the_torch_reference_in_every_mode(architecture: str, cache: Path
     assert relative_error(seen[1], seen[2]) > 1e-2
 
 
-@pytest.mark.parametrize("large", [0, 10**9])
+@pytest.mark.parametrize(
+    ("large", "max_batch", "most"), [(0, 9, 4), (10**9, 9, 9), (0, 1, 1), (10**9, 1, 1)]
+)
 def test_a_batch_of_any_size_is_its_images_one_by_one(
-    large: int, cache: Path, monkeypatch: pytest.MonkeyPatch
+    large: int, max_batch: int, most: int, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openvino_engine, "_LARGE", large)
-    network = make_engine(make_bundle("mobilenet_v2"), cache, max_batch=9).build(OperatingPoint(48))
-    assert network.most == (9 if large else 4)
+    engine = make_engine(make_bundle("mobilenet_v2"), cache, max_batch)
+    network = engine.build(OperatingPoint(48))
+    assert network.most == most
     for n in range(1, 12):
         batch = images(n, 48)
         expected = np.concatenate([network.run(image[np.newaxis]) for image in batch])

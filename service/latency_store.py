@@ -15,7 +15,7 @@ from service.latency_model import Measurements
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 """Changes with what is measured and with how: times taken otherwise must not be mixed."""
 
 

@@ -78,6 +78,8 @@ class ForwardMeasurement:
         self._clock = clock
         self._sizes = batch_sizes(max_batch)
         self._times: dict[Shape, dict[int, list[float]]] = {}
+        self._beside: dict[Shape, list[float]] = {}
+        """Times of single images taken just before those of batches."""
 
     async def measure(self, networks: Mapping[Shape, RunnableNetwork]) -> None:
         """Measure these networks; they must all fit into memory together."""
@@ -88,6 +90,7 @@ class ForwardMeasurement:
                     if n == 1 or round_number == 0:
                         times[n] += await self._timed(network, n)
                 if round_number == 0:
+                    self._beside[shape] = list(times[1])
                     logger.info(
                         "measured %d px %s: %.2f ms alone, %.2f ms in a batch of %d",
                         *shape,
@@ -104,14 +107,22 @@ class ForwardMeasurement:
         )
 
     def into(self, measurements: Measurements) -> None:
-        """Enter what was found: the lower quartile as base time, and the spread above it."""
-        base = {
-            shape: [quantile(sorted(times[n]), _BASE) for n in self._sizes]
-            for shape, times in self._times.items()
-        }
+        """Enter what was found: the lower quartile as base time, and the spread above it.
+
+        A batch counts by its ratio to the single images beside it: the host may have been slow
+        just then, and which batch gets the most done must not depend on that.
+        """
+        base = {}
+        for shape, times in self._times.items():
+            pace = _base(times[1]) / _base(self._beside[shape])
+            base[shape] = [_base(times[n]) * (1.0 if n == 1 else pace) for n in self._sizes]
         for shape, times in _monotone(base).items():
             measurements.curves[shape] = Curve(self._sizes, tuple(times))
             measurements.ratios[shape] = [ms / times[0] for ms in self._times[shape][1]]
+
+
+def _base(times: list[float]) -> float:
+    return quantile(sorted(times), _BASE)
 
 
 def _monotone(base: Mapping[Shape, list[float]]) -> dict[Shape, list[float]]:

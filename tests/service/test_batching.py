@@ -66,11 +66,16 @@ def test_who_would_be_late_and_does_not_want_that_is_refused_unrun():
 
 def test_two_that_take_longer_together_run_one_after_the_other():
     def pairs_are_slow(_, size):
-        return {1: 5.0, 2: 10.5}.get(size, 4.0 * size)
+        return {1: 5.0, 2: 11.5}.get(size, 4.0 * size)
 
     pair, four = [entry(100), entry(100)], [entry(100) for _ in range(4)]
     assert queue(*pair).plan(0, 0, pairs_are_slow).run == pair[:1]
     assert queue(*four).plan(0, 0, pairs_are_slow).run == four
+
+
+def test_two_that_take_hardly_longer_together_spare_the_engine_a_handover():
+    pair = [entry(100), entry(100)]
+    assert queue(*pair).plan(0, 0, lambda _, size: {1: 5.0, 2: 10.5}[size]).run == pair
 
 
 def test_whether_a_late_answer_is_wanted_is_asked_when_it_comes_to_that():

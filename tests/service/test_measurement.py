@@ -47,6 +47,27 @@ def test_what_is_measured_is_what_it_takes():
     assert len(built) == len(kept) == 2
 
 
+def test_a_slow_moment_at_the_start_does_not_make_batches_look_slow():
+    clock, measurements = FakeClock(), Measurements()
+
+    class SlowAtFirst(FakeNetwork):
+        def run(self, batch):
+            if len(batch) == 1 and 4 in self.batches:  # the second round
+                self.takes_ms = 6
+            return super().run(batch)
+
+    async def build(point):
+        return SlowAtFirst(point, clock=clock, takes_ms=12)
+
+    asyncio.run(
+        measure_forward(
+            listings(40), build, at_once, clock, measurements, max_batch=4, capacity_bytes=10**6
+        )
+    )
+    curve = measurements.curves[(40, "float")]
+    assert (curve.at(1), curve.at(2), curve.at(4)) == pytest.approx((6, 12, 24))
+
+
 def test_networks_that_do_not_fit_together_are_measured_in_turn():
     clock, measurements = FakeClock(), Measurements()
 

@@ -113,9 +113,9 @@ class ForwardMeasurement:
         just then, and which batch gets the most done must not depend on that.
         """
         base = {}
-        for shape, times in self._times.items():
-            pace = _base(times[1]) / _base(self._beside[shape])
-            base[shape] = [_base(times[n]) * (1.0 if n == 1 else pace) for n in self._sizes]
+        for shape, taken in self._times.items():
+            pace = _base(taken[1]) / _base(self._beside[shape])
+            base[shape] = [_base(taken[n]) * (1.0 if n == 1 else pace) for n in self._sizes]
         for shape, times in _monotone(base).items():
             measurements.curves[shape] = Curve(self._sizes, tuple(times))
             measurements.ratios[shape] = [ms / times[0] for ms in self._times[shape][1]]

@@ -1,15 +1,17 @@
-"""When a request's first byte arrived, and how long its headers may take after that.
+"""When a request's first byte arrived, how long its headers may take, and when its client left.
 
 uvicorn calls the application once the headers are complete; a client that sends slowly would get
 the time before that for free, and one that never completes them would keep its connection for ever.
 This protocol notes the moment the parser sees a message begin, and hangs up on headers that do not
-come. What it cannot see is time spent in the kernel's buffer while the event loop is busy:
+come. It tells who asked when the connection is lost: cheaper than a task that waits for uvicorn's
+message. What it cannot see is time spent in the kernel's buffer while the event loop is busy:
 `san_loop_lag_seconds` shows how much that can be.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from service.clock import monotonic_ms
 
 FIRST_BYTE = "san.first_byte_ms"
+CONNECTION = "san.connection"
 
 
 class TimedProtocol(HttpToolsProtocol):
@@ -27,6 +30,9 @@ class TimedProtocol(HttpToolsProtocol):
 
     Between requests uvicorn's own timeout applies.
     """
+    on_lost: Callable[[], None] | None = None
+    """Called when the connection is lost; see `watch`."""
+    _is_lost = False
     _in_headers = False
     _hanging_up: asyncio.TimerHandle | None = None
 
@@ -36,9 +42,20 @@ class TimedProtocol(HttpToolsProtocol):
         self._wait_for_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Wait no longer, and say so."""
         self._stop_waiting()
         super().connection_lost(exc)
+        self._is_lost = True
+        if self.on_lost is not None:
+            self.on_lost()
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Call this when the connection is lost; at once if it is."""
+        if self._is_lost:
+            on_lost()
+            return
+        self.on_lost = on_lost
+        self.flow.resume_reading()  # behind a large body uvicorn reads on only if it is asked
 
     def data_received(self, data: bytes) -> None:
         """Most headers come in one piece: only those that do not are worth a timer."""
@@ -47,10 +64,11 @@ class TimedProtocol(HttpToolsProtocol):
             self._wait_for_headers()
 
     def on_message_begin(self) -> None:
-        """Note the time in the scope the application will get."""
+        """Note the time in the scope the application will get, and where it came from."""
         super().on_message_begin()
         scope: dict[str, Any] = self.scope  # type: ignore[assignment]
         scope[FIRST_BYTE] = monotonic_ms()
+        scope[CONNECTION] = self
         self._in_headers = True
 
     def on_headers_complete(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.types import Receive, Scope
 
 from service.errors import BodyTooLargeError, ClientGoneError, SlowClientError
+from service.first_byte import CONNECTION, TimedProtocol
 from service.shell import header
 
 _WATCH_AFTER_S = 0.02
@@ -21,6 +22,7 @@ class Incoming:
         self.expected_bytes = _content_length(scope, max_bytes)
         """What the client announces; what admission reserves."""
         self.gone = False
+        self._connection: TimedProtocol | None = scope.get(CONNECTION)
         self._receive = receive
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
@@ -75,11 +77,17 @@ class Incoming:
             raise BodyTooLargeError(f"The body may have at most {self._max_bytes} bytes.")
 
     def watch(self) -> None:
-        """From now on the client's leaving cancels the task that serves it.
+        """From now on the client's leaving cancels the task that serves it."""
+        if self._connection is None:
+            # Another server's. Not at once: most requests are answered before a watcher would be
+            # worth its cost.
+            self._timer = self._loop.call_later(_WATCH_AFTER_S, self._begin_to_watch)
+        else:
+            self._connection.watch(self._lost)
 
-        Not at once: most requests are answered before a watcher would be worth its cost.
-        """
-        self._timer = self._loop.call_later(_WATCH_AFTER_S, self._begin_to_watch)
+    def _lost(self) -> None:
+        # Not at once here either: a task that is cancelled before it began leaves no record.
+        self._timer = self._loop.call_later(_WATCH_AFTER_S, self._leave)
 
     def _begin_to_watch(self) -> None:
         self._watcher = asyncio.create_task(self._watch())
@@ -87,12 +95,18 @@ class Incoming:
     async def _watch(self) -> None:
         # After the body the next message can only be the client's leaving.
         message = await self._receive()
-        if message["type"] == "http.disconnect" and self._task is not None:
+        if message["type"] == "http.disconnect":
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._task is not None:
             self.gone = True
             self._task.cancel()
 
     def close(self) -> None:
         """Stop watching."""
+        if self._connection is not None and self._connection.on_lost == self._lost:
+            self._connection.on_lost = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

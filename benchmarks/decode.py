@@ -31,8 +31,8 @@ from benchmarks.wire import Client
 from san_core.bundle import Bundle
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import Preprocessing, decode
-from service import jpeg
 from service.engines.openvino_engine import OpenVinoEngine
+from service.images import jpeg
 from training.data.folder import index_for_classes, validation_root
 
 REFERENCE, REDUCED, FAST = "reference", "Pillow at reduced scale", "fast path"

@@ -30,7 +30,7 @@ from benchmarks.plotting import OURS, PEERS, axes, plain_numbers, save
 from benchmarks.processes import ServerError
 from benchmarks.results import Check, Report, ratio, summarise, table
 from san_core.frontier import OperatingPoint
-from service.cores import available_cores
+from service.runtime.cores import available_cores
 
 
 def ceiling(it: Contest) -> dict[str, list[Callable[[], object]]]:

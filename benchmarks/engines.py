@@ -27,9 +27,9 @@ from san_core.bundle import Bundle
 from san_core.cost import cost
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from service.cores import available_cores
 from service.engines.openvino_engine import OpenVinoEngine
 from service.engines.torch_engine import TorchEngine
+from service.runtime.cores import available_cores
 
 EAGER, TORCH, FLOAT, INT8 = "eager torch", "torch engine", "OpenVINO float", "OpenVINO int8"
 PRODUCT = "one product"

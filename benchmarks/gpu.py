@@ -24,9 +24,9 @@ from benchmarks.options import parser
 from benchmarks.results import table
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from service.cores import available_cores
 from service.engines.base import Engine, EngineUnavailableError, RunnableNetwork
 from service.engines.torch_engine import TorchEngine
+from service.runtime.cores import available_cores
 
 TOLERANCE = 0.02
 """Largest difference of a logit, over the largest logit: half precision has 11 bits, but layers

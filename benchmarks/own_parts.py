@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from san_core.bundle import load
 from san_core.frontier import OperatingPoint
-from service.cores import available_cores, plan_cores
-from service.decoding import to_input
 from service.engines.base import Engine, RunnableNetwork
+from service.images.decoder import to_input
+from service.runtime.cores import available_cores, plan_cores
 from service.settings import Settings
 
 

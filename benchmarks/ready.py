@@ -28,10 +28,10 @@ from benchmarks.turns import Call, in_turns
 from san_core.bundle import Bundle
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from service.cores import available_cores
 from service.engines.base import Engine
 from service.engines.openvino_engine import OpenVinoEngine
 from service.engines.torch_engine import TorchEngine
+from service.runtime.cores import available_cores
 
 ARCHITECTURES = (DEFAULT_ARCHITECTURE, "mobilenet_v2", "resnet50")
 CHECKPOINT, TORCH, OPENVINO = "checkpoint", "torch engine", "OpenVINO engine"

@@ -25,9 +25,9 @@ from benchmarks.results import Check, Report, ratio, summarise, table
 from benchmarks.turns import Call, in_turns
 from san_core.architectures import build
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
-from training.gradients import FlatGradients
+from training.loop.gradients import FlatGradients
+from training.loop.objective import Batch, MixedScale, Passes
 from training.memory import keep_freed_memory
-from training.objective import Batch, MixedScale, Passes
 
 CLASSES = 100
 TIME_BOUND, MEMORY_BOUND = 1.15, 1.25

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from service.observability.ledger import SECONDS, Ledger
-from service.observability.record import RequestRecord
+from service.request.record import RequestRecord
 
 
 class Makers(Protocol):

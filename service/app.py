@@ -15,35 +15,35 @@ from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
 from san_core.errors import SanError
-from service.bundle_reader import BundleReader
-from service.clock import Clock, monotonic_ms
-from service.cores import available_cores, plan_cores
-from service.crew import Crew
-from service.deployment import Engines, Machinery
 from service.engines.base import Engine, EngineUnavailableError
 from service.engines.torch_engine import TorchEngine, resolve_device
 from service.errors import PROBLEM_JSON, HttpError, ParameterError, Problem
-from service.lifecycle import Service
-from service.load import Load
-from service.observability.ledger import Ledger
-from service.observability.metrics import Exporter
-from service.openapi import Api
-from service.routes.classify import (
+from service.http.auth import Doors
+from service.http.exporter import Exporter
+from service.http.middleware import REQUEST_ID, Shell
+from service.http.openapi import Api
+from service.http.routes.classify import (
     ClassifyEndpoint,
     asks_to_classify,
     classify_router,
     note_refusal,
 )
-from service.routes.console import add_console
-from service.routes.feedback import feedback_router
-from service.routes.health import health_router
-from service.routes.metrics import metrics_router
-from service.routes.open_inference import open_inference_router
-from service.routes.resolutions import resolutions_router
-from service.security import Doors
+from service.http.routes.console import add_console
+from service.http.routes.feedback import feedback_router
+from service.http.routes.health import health_router
+from service.http.routes.metrics import metrics_router
+from service.http.routes.open_inference import open_inference_router
+from service.http.routes.resolutions import resolutions_router
+from service.observability.ledger import Ledger
+from service.processes.crew import Crew
+from service.runtime.clock import Clock, monotonic_ms
+from service.runtime.cores import available_cores, plan_cores
+from service.runtime.thread_pool import Workers
+from service.scheduling.load import Load
+from service.serving.bundle_reader import BundleReader
+from service.serving.deployment import Engines, Machinery
+from service.serving.service import Service
 from service.settings import Settings
-from service.shell import REQUEST_ID, Shell
-from service.workers import Workers
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +169,9 @@ def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
 def make_app(settings: Settings, service: Service) -> ASGIApp:
     """The whole application for a service."""
     endpoint = ClassifyEndpoint(
-        service.pipeline, max_bytes=settings.max_body_bytes, timeout_s=settings.receive_timeout_s
+        service.pipeline,
+        max_bytes=settings.max_body_bytes,
+        timeout_s=settings.receive_timeout_s,
     )
     api = make_api(service, endpoint)
 

@@ -15,8 +15,8 @@ from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
-from training.accuracy import Score
 from training.config import Recipe
+from training.evaluation.accuracy import Score
 
 
 def _version(package: str) -> str:

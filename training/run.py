@@ -14,7 +14,6 @@ from san_core.bundle import Accuracy, Manifest
 from san_core.bundle import load as load_bundle
 from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
-from training import checkpoint, curves
 from training.config import Recipe
 from training.data.folder import ImageFolder, index_training
 from training.data.loader import Normaliser, TrainingLoader
@@ -22,13 +21,14 @@ from training.data.order import Order
 from training.data.samples import TrainingSamples
 from training.distributed import Group
 from training.errors import CheckpointError, RecipeError
-from training.evaluate import Measurement, Probe, measure
+from training.evaluation.probes import Measurement, Probe, measure
 from training.export import accuracy_entry, export, provenance
 from training.interrupt import stop_on_signal
-from training.objective import MixedScale, Objective
-from training.progress import ProgressBar
+from training.loop import checkpoint, curves
+from training.loop.objective import MixedScale, Objective
+from training.loop.progress import ProgressBar
+from training.loop.trainer import Trainer
 from training.recipe_file import dump_toml
-from training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from san_core.errors import SanError
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.crew import Crew
+    from service.processes.crew import Crew
 
 HELP = "Serve a bundle over HTTP: POST /classify?budget_ms=20 with an image as the body."
 
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
         return serve(settings)
 
     import service.app  # noqa: F401 (workers share what is loaded before they are forked)
-    from service.supervisor import Supervisor
+    from service.processes.supervisor import Supervisor
 
     def work(crew: Crew, listener: socket.socket) -> int:
         configure(settings.log_level, settings.log_format, crew.index)
@@ -144,7 +144,7 @@ def serve(
 ) -> int:
     """Serve in this process until told to stop."""
     from service.app import make_app, make_service
-    from service.server import Server, server_config
+    from service.http.server import Server, server_config
 
     service = make_service(settings, crew=crew)
     app = make_app(settings, service)

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from san_core.frontier import OperatingPoint
-from service.observability.record import STAGES, Outcome, RequestRecord
+from service.request.record import STAGES, Outcome, RequestRecord
 
 SECONDS = (
     0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from service.observability.record import RequestRecord
+from service.request.record import RequestRecord
 
 request_logger = logging.getLogger("service.request")
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from service.clock import Clock
-from service.observability.record import STAGES, Outcome, RequestRecord
+from service.request.record import STAGES, Outcome, RequestRecord
+from service.runtime.clock import Clock
 
 Trace = Callable[[RequestRecord], None]
 

@@ -21,8 +21,8 @@ from san_core.bundle import Accuracy, Manifest, save
 from san_core.frontier import OperatingPoint
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from service.app import make_app, make_service
-from service.deployment import Engines
-from service.server import Server, server_config
+from service.http.server import Server, server_config
+from service.serving.deployment import Engines
 from service.settings import Settings
 
 RUN_MS = {32: 2.0, 48: 4.0, 64: 8.0, 96: 30.0}

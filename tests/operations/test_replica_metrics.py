@@ -7,9 +7,9 @@ import pytest
 from deploy.replica_metrics import ReplicaMetrics
 from san_core.frontier import OperatingPoint
 from service.observability.ledger import SECONDS, Ledger
-from service.observability.record import Outcome, RequestRecord, Timing
+from service.request.record import Outcome, RequestRecord, Timing
+from service.request.terms import Terms
 from service.settings import Settings
-from service.terms import Terms
 from tests.service.conftest import picture, serving, write_bundle
 
 

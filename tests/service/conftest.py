@@ -21,10 +21,10 @@ from san_core.bundle import Accuracy, Manifest, save
 from san_core.mode import Mode
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from service.app import make_app, make_service
-from service.deployment import Engines
 from service.engines.base import Engine
-from service.lifecycle import Service
-from service.server import Server, server_config
+from service.http.server import Server, server_config
+from service.serving.deployment import Engines
+from service.serving.service import Service
 from service.settings import Settings
 
 TRAINED = (96, 64, 32)

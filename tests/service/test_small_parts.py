@@ -15,11 +15,6 @@ from PIL import Image
 from san_core.errors import CorruptImageError, ImageTooLargeError
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import inspect
-from service.admission import Admission
-from service.agreement import Agreement
-from service.answer import top_k
-from service.cores import available_cores, plan_cores
-from service.decoding import Decoder
 from service.errors import (
     DrainingError,
     ForbiddenError,
@@ -33,15 +28,20 @@ from service.errors import (
     UnknownFeedbackError,
     slug,
 )
-from service.feedback import FeedbackStore, Remembered, resolve_truth
-from service.image_header import quick_header
-from service.multipart import image_bytes
+from service.http.auth import Doors, KeyFileError, KeyRing
+from service.http.multipart import image_bytes
+from service.http.server import server_config
+from service.images.decoder import Decoder
+from service.images.header import quick_header
 from service.observability.logs import TextFormatter
-from service.observability.record import RequestRecord
-from service.security import Doors, KeyFileError, KeyRing
-from service.server import server_config
+from service.request.answer import top_k
+from service.request.record import RequestRecord
+from service.request.terms import Terms
+from service.runtime.cores import available_cores, plan_cores
+from service.scheduling.admission import Admission
+from service.serving.agreement import Agreement
+from service.serving.feedback import FeedbackStore, Remembered, resolve_truth
 from service.settings import Settings
-from service.terms import Terms
 from tests.service.conftest import picture
 from tests.service.fakes import FakeClock, InlineWorkers
 

@@ -3,7 +3,7 @@ import torch
 from san_core.bundle import DEFAULT_BUNDLE, load, read_manifest
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from training.pretrained import imagenet_classes
+from training.lift.pretrained import imagenet_classes
 
 
 def test_the_default_bundle_is_small_enough_to_commit_and_says_where_it_is_from() -> None:

@@ -12,8 +12,8 @@ from tests.training.conftest import ARCHITECTURE, CLASSES, TinyCnn
 from training.config import Recipe
 from training.data.folder import index_training
 from training.distributed import Group
-from training.evaluate import Probe, measure
-from training.objective import MixedScale
+from training.evaluation.probes import Probe, measure
+from training.loop.objective import MixedScale
 from training.run import Task, mixed_scale, train
 
 # Trains twice, with statistics of its own for every batch and with frozen ones.

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.conftest import ARCHITECTURE
-from training import checkpoint
+from training.loop import checkpoint
 
 OPTIONS = (
     f"--arch {ARCHITECTURE} --resolutions 48,32 --epochs 3 --batch-size 4 --workers 1 "

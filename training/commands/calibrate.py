@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from san_core import bundle as bundles
-from training.calibrate import calibrate_all, images_at
 from training.commands.options import at_least, resolutions
 from training.data.folder import index_unlabelled
 from training.distributed import choose_device
+from training.evaluation.calibrate import calibrate_all, images_at
 from training.export import stored_type
 
 HELP = "Calibrate batch norm at more resolutions from images, without labels, for mode `ideal`."

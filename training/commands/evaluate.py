@@ -11,15 +11,15 @@ from san_core.bundle import Bundle, replace_accuracy
 from san_core.errors import BundleError
 from san_core.frontier import Precision
 from san_core.mode import Mode
-from training import evaluation_page
-from training.calibrate import calibrate_all, calibration_images
 from training.commands.options import at_least, resolutions
 from training.data.folder import ImageFolder, index_for_classes, validation_root
 from training.distributed import joined_group
 from training.errors import RecipeError
-from training.evaluation import Evaluation, evaluate
+from training.evaluation.calibrate import calibrate_all, calibration_images
+from training.evaluation.evaluate import Evaluation, evaluate
 from training.export import accuracy_entry, stored_type
-from training.tables import with_interval
+from training.report import evaluation_page
+from training.report.markdown import with_interval
 
 HELP = "Measure the accuracy of a bundle at every resolution and mode, and note it in the bundle."
 

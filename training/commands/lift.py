@@ -14,15 +14,15 @@ from san_core.bundle import Manifest, replace_accuracy
 from san_core.preprocessing import Preprocessing
 from san_core.resolution import check_resolution, check_trained
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
-from training.accuracy import Score
 from training.commands.options import at_least, resolutions
 from training.data.folder import index_for_classes, validation_root
 from training.distributed import Group
 from training.errors import PretrainedError
-from training.evaluate import Probe, measure
+from training.evaluation.accuracy import Score
+from training.evaluation.probes import Probe, measure
 from training.export import accuracy_entry
-from training.lift import Lifted, StateDict, lift
-from training.pretrained import PACKAGES, Pretrained, fit, imagenet_classes, read_pretrained
+from training.lift.lift import Lifted, StateDict, lift
+from training.lift.pretrained import PACKAGES, Pretrained, fit, imagenet_classes, read_pretrained
 
 HELP = "Lift a pretrained CNN into a bundle: any resolution from one set of weights."
 

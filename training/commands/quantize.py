@@ -11,13 +11,13 @@ import torch
 from san_core import bundle as bundles
 from san_core.folding import FoldedArchitecture
 from san_core.quantization import PREFIX, quantisable, to_extras
-from training.calibrate import images_at
 from training.commands.options import at_least
 from training.data.folder import index_unlabelled
 from training.distributed import choose_device
 from training.errors import RecipeError
+from training.evaluation.calibrate import images_at
+from training.evaluation.quantize import calibrate_ranges, sensitivities
 from training.export import stored_type
-from training.quantize import calibrate_ranges, sensitivities
 
 HELP = "Calibrate int8 from images, without labels, so that the service may run it where it pays."
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from training import checkpoint
 from training.config import Recipe, add_recipe_arguments, load_recipe, make_recipe, overrides
 from training.data.folder import index_training
 from training.distributed import joined_group
 from training.errors import RecipeError
+from training.loop import checkpoint
 from training.memory import keep_freed_memory
 from training.run import Task, from_bundle, from_scratch, train
 
@@ -90,7 +90,7 @@ def _layers(args: argparse.Namespace) -> Callable[[dict[str, Any]], Recipe]:
 def _prepare(args: argparse.Namespace) -> tuple[Task, Recipe]:
     layered = _layers(args)
     if args.images is not None:
-        from training import distil  # only for this kind of run
+        from training.distil import distil  # only for this kind of run
 
         return distil.prepare(args.source, args.images, args.data, layered)
     if args.source is not None:

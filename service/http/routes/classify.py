@@ -1,0 +1,206 @@
+"""`POST /classify`: raw ASGI on the hot path, documented like any other route."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import lru_cache
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from san_core.errors import NotAnImageError, SanError
+from san_core.mode import Mode
+from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
+from service.errors import ParameterError
+from service.http.body import Incoming
+from service.http.middleware import REQUEST_ID, header, traceparent
+from service.http.multipart import image_bytes
+from service.http.openapi import problems
+from service.http.protocol import FIRST_BYTE
+from service.http.schemas import ClassifySchema
+from service.request.answer import Answer
+from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
+from service.serving.pipeline import Pipeline
+
+_JSON = (b"content-type", b"application/json")
+
+
+class HttpExchange:
+    """One POST as the pipeline sees it."""
+
+    cancelled_by: Exception | None = None
+
+    def __init__(self, scope: Scope, incoming: Incoming, send: Send) -> None:
+        self.request_id: str = scope[REQUEST_ID]
+        self.started_ms: float = scope[FIRST_BYTE]
+        self.terms = _terms(scope)
+        self.traceparent = traceparent(scope)
+        self.expected_bytes = incoming.expected_bytes
+        self._content_type = header(scope, b"content-type")
+        self._incoming = incoming
+        self._send = send
+
+    async def receive(self) -> bytes:
+        """Read the body and find the image in it."""
+        body = await self._incoming.read()
+        image = image_bytes(body, self._content_type)
+        if not image:
+            raise NotAnImageError("The body is empty; send the image's bytes.")
+        self._incoming.watch()
+        return image
+
+    async def answer(self, answer: Answer) -> None:
+        """Send the answer."""
+        self._incoming.close()  # from here on a disconnect is the server's to notice
+        body = answer.body()
+        headers = [*answer.headers(), _JSON, (b"content-length", b"%d" % len(body))]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def _terms(scope: Scope) -> Terms:
+    return _read_terms(scope["query_string"], header(scope, b"x-budget-ms"))
+
+
+@lru_cache(maxsize=1024)
+def _read_terms(query: bytes, budget: bytes | None) -> Terms:
+    """Most clients ask for the same again and again."""
+    try:
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=32)
+    except ValueError:
+        raise ParameterError("The query string cannot be read.") from None
+    return parse_terms(pairs, None if budget is None else budget.decode("latin-1"))
+
+
+class ClassifyEndpoint:
+    """The ASGI application behind the route."""
+
+    def __init__(self, pipeline: Pipeline, *, max_bytes: int, timeout_s: float) -> None:
+        self._pipeline = pipeline
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        try:
+            incoming = Incoming(
+                scope, receive, max_bytes=self._max_bytes, timeout_s=self._timeout_s
+            )
+            exchange = HttpExchange(scope, incoming, send)
+        except SanError as error:
+            note_refusal(self._pipeline, scope, error)
+            raise
+        await incoming.serve(self._pipeline.classify(exchange))
+
+
+def note_refusal(pipeline: Pipeline, scope: Scope, error: Exception) -> None:
+    """Have a request counted and logged that is turned away before the pipeline sees it."""
+    pipeline.refused(scope[REQUEST_ID], scope[FIRST_BYTE], traceparent(scope), error)
+
+
+def asks_to_classify(scope: Scope) -> bool:
+    """Whether a request is one of those that are counted."""
+    path: str = scope["path"]
+    infer = path.startswith("/v2/models/") and path.endswith("/infer")
+    return scope["method"] == "POST" and (path == "/classify" or infer)
+
+
+class _Raw(Response):
+    """Hands the connection to an ASGI application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve."""
+        await self._app(scope, receive, send)
+
+
+def raw_route(app: ASGIApp) -> type[APIRoute]:
+    """A route class that documents its endpoint's signature but serves with `app`."""
+
+    class RawRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            async def handle(_: Request) -> Response:
+                return _Raw(app)
+
+            return handle
+
+    return RawRoute
+
+
+_REQUEST_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The image as it is, or a form with a field `image`. The bytes decide, not "
+        "the Content-Type.",
+        "content": {
+            "image/jpeg": {"schema": {"type": "string", "format": "binary"}},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["image"],
+                    "properties": {"image": {"type": "string", "format": "binary"}},
+                }
+            },
+        },
+    },
+    "x-codeSamples": [
+        {
+            "lang": "curl",
+            "source": "curl --data-binary @photo.jpg 'http://localhost:8000/classify?budget_ms=20'",
+        }
+    ],
+}
+
+PROBLEMS = problems(400, 401, 408, 413, 415, 422, 429, 503)
+
+
+def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -> APIRouter:
+    """The documented route."""
+    router = APIRouter(route_class=raw_route(endpoint), tags=["classify"])
+
+    @router.post(
+        "/classify", response_model=ClassifySchema, responses=PROBLEMS, openapi_extra=_REQUEST_BODY
+    )
+    async def classify(
+        budget_ms: Annotated[
+            float | None,
+            Query(
+                gt=0,
+                le=MAX_BUDGET_MS,
+                description="time allowed, in ms; none: the most accurate point",
+            ),
+        ] = None,
+        resolution: Annotated[
+            int | None,
+            Query(ge=MIN_RESOLUTION, le=MAX_RESOLUTION, description="pin the resolution"),
+        ] = None,
+        mode: Annotated[Mode | None, Query(description="pin the mode")] = None,
+        min_accuracy: Annotated[
+            float | None,
+            Query(ge=0, le=1, description="consider only points at least this accurate"),
+        ] = None,
+        top_k: Annotated[
+            int, Query(ge=1, le=MAX_TOP_K, description="how many classes to answer")
+        ] = 5,
+        on_miss: Annotated[
+            OnMiss,
+            Query(description="if the budget cannot be met: answer as fast as possible, or refuse"),
+        ] = OnMiss.ANSWER,
+        x_budget_ms: Annotated[
+            float | None,
+            Header(gt=0, le=MAX_BUDGET_MS, description="the budget, if not in the query"),
+        ] = None,
+    ) -> None:
+        """Classify one image within a budget.
+
+        The service takes the operating point that buys the most accuracy in the time given, and
+        says in the answer what it chose and why.
+        """
+
+    return router

@@ -1,0 +1,68 @@
+"""`POST /feedback`: ground truth that arrives later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import ValidationError
+
+from service.errors import NotReadyError, ParameterError
+from service.http.body import Incoming
+from service.http.openapi import problems, reference
+from service.http.schemas import FeedbackRequest, FeedbackSchema
+from service.serving.feedback import resolve_truth
+from service.serving.service import Service
+
+_MAX_BYTES = 65_536
+
+_REQUEST_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": reference(FeedbackRequest)}},
+    }
+}
+
+
+def read_feedback(body: bytes) -> FeedbackRequest:
+    """Parse and check a body; a wrong one is one sentence."""
+    try:
+        return FeedbackRequest.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        raise ParameterError(f"{where}: {first['msg']}.", where) from None
+
+
+def feedback_router(service: Service) -> APIRouter:
+    """The route."""
+    router = APIRouter(tags=["feedback"])
+
+    # The framework would read a body of any size before it looks at it.
+    @router.post(
+        "/feedback",
+        responses=problems(401, 404, 408, 409, 413, 422, 503),
+        openapi_extra=_REQUEST_BODY,
+    )
+    async def feedback(request: Request) -> FeedbackSchema:
+        """Say what an image really was; counts towards the live accuracy of its resolution."""
+        timeout_s = service.settings.receive_timeout_s
+        incoming = Incoming(
+            request.scope, request.receive, max_bytes=_MAX_BYTES, timeout_s=timeout_s
+        )
+        given = read_feedback(await incoming.read())
+        if service.deployment is None:
+            raise NotReadyError("No bundle is loaded yet; try again soon.")
+        manifest = service.deployment.manifest
+        model = manifest.name, manifest.version
+        service.feedback.check_model(given.request_id, model)  # before its classes are looked up
+        truth = resolve_truth(manifest.classes, label=given.label, index=given.index)
+        judged = await service.judge(given.request_id, truth, model)
+        return FeedbackSchema(
+            request_id=given.request_id,
+            correct=judged.correct,
+            in_top5=judged.in_top5,
+            resolution=judged.resolution,
+        )
+
+    return router

@@ -1,0 +1,75 @@
+"""Probes, `/version` and `/admin/reload`."""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+
+from fastapi import APIRouter
+
+from service.errors import DrainingError, NotReadyError
+from service.http.openapi import problems
+from service.http.schemas import ModelSchema, StatusSchema, VersionSchema, WorkerSchema
+from service.serving.service import Service
+
+
+def health_router(service: Service) -> APIRouter:
+    """The routes."""
+    router = APIRouter(tags=["operations"])
+
+    @router.head("/healthz", include_in_schema=False)
+    @router.get("/healthz")
+    async def healthz() -> StatusSchema:
+        """Alive: the event loop answers."""
+        return StatusSchema(status="alive")
+
+    @router.head("/readyz", include_in_schema=False)
+    @router.get("/readyz", responses=problems(503))
+    async def readyz() -> StatusSchema:
+        """Ready: a bundle is loaded and its frontier was measured on this host."""
+        if service.is_leaving:
+            raise DrainingError("The service is shutting down.")
+        if not service.is_ready:
+            raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
+        return StatusSchema(status="ready")
+
+    @router.get("/version", responses=problems(401))
+    async def version() -> VersionSchema:
+        """What runs here."""
+        deployment = service.deployment
+        worker = WorkerSchema(index=service.crew.index, of=service.crew.size, pid=os.getpid())
+        if deployment is None:
+            return VersionSchema(
+                version=metadata.version("san-serve"),
+                model=None,
+                engine=None,
+                device=None,
+                engine_facts={},
+                worker=worker,
+            )
+        manifest, engine = deployment.manifest, deployment.engine
+        return VersionSchema(
+            version=metadata.version("san-serve"),
+            model=ModelSchema(
+                name=manifest.name,
+                version=manifest.version,
+                sha256=deployment.sha256,
+                provenance=manifest.provenance,
+            ),
+            engine=engine.name,
+            device=engine.device,
+            engine_facts=engine.describe(),
+            worker=worker,
+        )
+
+    @router.post("/admin/reload", responses=problems(401, 403, 409))
+    async def reload() -> VersionSchema:
+        """Read the bundle's file again and swap it in without dropping a request.
+
+        Every worker does. A broken file leaves the old bundle serving. Which file it is, the
+        operator said at start.
+        """
+        await service.reload_everywhere()
+        return await version()
+
+    return router

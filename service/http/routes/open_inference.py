@@ -1,0 +1,207 @@
+"""`/v2`: the Open Inference Protocol over HTTP.
+
+Its clients send no Content-Type and put binary tensors behind the JSON, so inference reads the raw
+body; the rest are ordinary routes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from importlib import metadata
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.types import Receive, Scope, Send
+
+from san_core.errors import SanError
+from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
+from service.http.body import Incoming
+from service.http.middleware import REQUEST_ID, header
+from service.http.open_inference.inference import check_range, encode_answers, infer
+from service.http.open_inference.request import InferRequest, parse_request
+from service.http.open_inference.schemas import (
+    REQUEST_BODY,
+    InferSchema,
+    LiveSchema,
+    ModelMetadataSchema,
+    ReadySchema,
+    ServerSchema,
+    model_metadata,
+)
+from service.http.openapi import problem, problems
+from service.http.protocol import FIRST_BYTE
+from service.http.routes.classify import PROBLEMS, note_refusal, raw_route
+from service.serving.deployment import Deployment
+from service.serving.service import Service
+
+_BINARY = b"application/octet-stream"
+_HEADER_LENGTH = b"inference-header-content-length"
+_PARSED_AT_ONCE = 65_536
+"""Larger bodies are taken apart off the event loop."""
+_MODEL_PROBLEMS = problems(401, 503) | {404: problem("Another model is served here")}
+_USABLE_ID = re.compile(r"[A-Za-z0-9._~-]{1,60}")
+
+
+def served(service: Service, name: str, version: str | None = None) -> Deployment:
+    """The deployment a path names."""
+    deployment = service.deployment
+    if deployment is None:
+        raise NotReadyError("No bundle is loaded yet; try again soon.")
+    manifest = deployment.manifest
+    if name != manifest.name or version not in (None, manifest.version):
+        raise UnknownModelError(
+            f"The model served here is {manifest.name!r}, version {manifest.version!r}."
+        )
+    return deployment
+
+
+class InferEndpoint:
+    """The ASGI application behind `infer`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        settings, pipeline = self._service.settings, self._service.pipeline
+        try:
+            incoming = Incoming(
+                scope,
+                receive,
+                max_bytes=settings.max_body_bytes,
+                timeout_s=settings.receive_timeout_s,
+            )
+        except SanError as error:
+            note_refusal(pipeline, scope, error)
+            raise
+        await incoming.serve(self._infer(scope, incoming, send))
+
+    async def _infer(self, scope: Scope, incoming: Incoming, send: Send) -> None:
+        service = self._service
+        try:
+            request = await self._admit(scope, incoming)
+        except Exception as error:
+            note_refusal(service.pipeline, scope, error)
+            raise
+        incoming.watch()
+        request_id = scope[REQUEST_ID]
+        if request.id is not None and _USABLE_ID.fullmatch(request.id):
+            request_id = request.id
+        answers = await infer(service.pipeline, request, request_id, scope[FIRST_BYTE])
+        incoming.close()
+        body, json_size = encode_answers(request, answers, request_id)
+        slowest = max(answers, key=lambda answer: answer.record.timing.total)
+        facts = [fact for fact in slowest.headers() if fact[0] != b"x-request-id"]
+        headers = [
+            (b"content-type", b"application/json" if json_size is None else _BINARY),
+            (b"content-length", str(len(body)).encode()),
+            (b"x-request-id", request_id.encode()),
+            *facts,
+        ]
+        if json_size is not None:
+            headers.append((_HEADER_LENGTH, str(json_size).encode()))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _admit(self, scope: Scope, incoming: Incoming) -> InferRequest:
+        """The request, as far as it can be judged before its images go their way."""
+        service, path = self._service, scope["path_params"]
+        service.admission.check()
+        deployment = served(service, path["name"], path.get("version"))
+        if (header(scope, b"content-encoding") or b"identity").lower() != b"identity":
+            raise CompressedBodyError("Send the body without a Content-Encoding.")
+        drain_ms = service.machinery.load.drain_ms(service.clock())
+        # The budget is in the body, so a place is needed to read it; each image then gets its own.
+        with service.admission.enter(incoming.expected_bytes, drain_ms):
+            request = await self._read(scope, incoming)
+        if request.pixels is not None:
+            check_range(request.pixels, deployment.preprocessing)
+        return request
+
+    async def _read(self, scope: Scope, incoming: Incoming) -> InferRequest:
+        body = await incoming.read()
+        length, budget = _text(scope, _HEADER_LENGTH), _text(scope, b"x-budget-ms")
+        if len(body) <= _PARSED_AT_ONCE:
+            return parse_request(body, length, budget)
+        decoders = self._service.machinery.decoders
+        return await decoders.submit(lambda: parse_request(body, length, budget), scope[FIRST_BYTE])
+
+
+def _text(scope: Scope, name: bytes) -> str | None:
+    value = header(scope, name)
+    return None if value is None else value.decode("latin-1")
+
+
+def open_inference_router(service: Service) -> APIRouter:
+    """The routes."""
+    router = APIRouter(prefix="/v2", tags=["open inference protocol"])
+
+    @router.get("")
+    async def server() -> ServerSchema:
+        """The server and its extensions."""
+        return ServerSchema(version=metadata.version("san-serve"))
+
+    @router.get("/health/live")
+    async def live() -> LiveSchema:
+        """Alive: the event loop answers."""
+        return LiveSchema(live=True)
+
+    @router.get("/health/ready", responses=problems(503))
+    async def ready() -> ReadySchema:
+        """Ready: a bundle is loaded and its frontier was measured on this host."""
+        if service.is_leaving:
+            raise DrainingError("The service is shutting down.")
+        if not service.is_ready:
+            raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
+        return ReadySchema(ready=True)
+
+    @router.get("/models/{name}", responses=_MODEL_PROBLEMS)
+    async def model(name: str) -> ModelMetadataSchema:
+        """Inputs, outputs and preprocessing of the model."""
+        return described(served(service, name))
+
+    @router.get("/models/{name}/versions/{version}", responses=_MODEL_PROBLEMS)
+    async def model_version(name: str, version: str) -> ModelMetadataSchema:
+        """Inputs, outputs and preprocessing of a version of the model."""
+        return described(served(service, name, version))
+
+    @router.get("/models/{name}/ready", responses=_MODEL_PROBLEMS)
+    async def model_ready(name: str) -> ReadySchema:
+        """Whether the model answers."""
+        served(service, name)
+        await ready()
+        return ReadySchema(name=name, ready=True)
+
+    @router.get("/models/{name}/versions/{version}/ready", responses=_MODEL_PROBLEMS)
+    async def model_version_ready(name: str, version: str) -> ReadySchema:
+        """Whether a version of the model answers."""
+        served(service, name, version)
+        await ready()
+        return ReadySchema(name=name, ready=True)
+
+    def described(deployment: Deployment) -> ModelMetadataSchema:
+        limit = service.settings.max_resolution
+        return model_metadata(deployment.manifest, deployment.engine.name, limit)
+
+    router.include_router(_infer_router(InferEndpoint(service)))
+    return router
+
+
+def _infer_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -> APIRouter:
+    router = APIRouter(route_class=raw_route(endpoint))
+    options: dict[str, Any] = {
+        "response_model": InferSchema,
+        "responses": PROBLEMS | _MODEL_PROBLEMS,
+        "openapi_extra": REQUEST_BODY,
+    }
+
+    @router.post("/models/{name}/infer", **options)
+    async def infer_(name: str) -> None:
+        """Classify images, or preprocessed pixels at a resolution of the client's choice."""
+
+    @router.post("/models/{name}/versions/{version}/infer", **options)
+    async def infer_version(name: str, version: str) -> None:
+        """Classify with a version of the model."""
+
+    return router

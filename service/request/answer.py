@@ -1,0 +1,120 @@
+"""The answer to one request, as JSON and as headers: both from the same record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from service.request.record import STAGES, RequestRecord
+
+_FEW = 16
+"""Up to so many classes are found one by one: a third of the time that sorting takes."""
+
+
+@dataclass(slots=True)
+class Prediction:
+    """One class and its score."""
+
+    index: int
+    label: str
+    score: float
+
+
+def top_k(scores: NDArray[np.float32], classes: tuple[str, ...], k: int) -> list[Prediction]:
+    """The k best classes, best first; ties go to the smaller index."""
+    if k > _FEW:
+        best = np.argsort(-scores, kind="stable")[:k].tolist()
+        return [Prediction(i, classes[i], float(scores[i])) for i in best]
+    left, found = scores.copy(), []
+    for _ in range(min(k, len(scores))):
+        i = int(left.argmax())
+        found.append(Prediction(i, classes[i], float(left[i])))
+        left[i] = -1.0
+    return found
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the client gets, and what of it is not on the wire."""
+
+    record: RequestRecord
+    predictions: list[Prediction]
+    scores: NDArray[np.float32]
+    logits: NDArray[np.float32]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON answer."""
+        record, timing = self.record, self.record.timing
+        assert record.point is not None
+        return {
+            "request_id": record.request_id,
+            "model": record.model,
+            "model_version": record.model_version,
+            "predictions": [
+                {"index": p.index, "label": p.label, "score": round(p.score, 6)}
+                for p in self.predictions
+            ],
+            "resolution": record.point.resolution,
+            "mode": str(record.point.mode),
+            "precision": record.point.precision,
+            "expected_accuracy": record.expected_accuracy,
+            "reason": record.reason,
+            "weights": _weights(record),
+            "budget": {
+                "budget_ms": record.terms.budget_ms,
+                "predicted_ms": _ms(record.predicted_ms or 0.0),
+                "spent_ms": _ms(timing.total),
+                "met": record.met,
+            },
+            "timing_ms": {
+                **{stage: _ms(getattr(timing, stage)) for stage in STAGES},
+                "total": _ms(timing.total),
+            },
+        }
+
+    def body(self) -> bytes:
+        """The JSON answer, encoded."""
+        return orjson.dumps(self.to_dict())
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The same facts for clients that do not parse bodies, proxies and browsers."""
+        record, timing = self.record, self.record.timing
+        assert record.point is not None
+        stages = ", ".join(f"{s};dur={getattr(timing, s):.3f}" for s in (*STAGES, "total"))
+        found = [
+            (b"x-request-id", record.request_id.encode()),
+            (b"server-timing", stages.encode()),
+            (b"x-san-model", _printable(f"{record.model}/{record.model_version}")),
+            (b"x-san-resolution", b"%d" % record.point.resolution),
+            (b"x-san-mode", record.point.mode.encode()),
+            (b"x-san-precision", record.point.precision.encode()),
+            (b"x-san-weights", _weights(record).encode()),
+            (b"x-san-predicted-ms", b"%.3f" % (record.predicted_ms or 0.0)),
+            (b"x-san-spent-ms", b"%.3f" % timing.total),
+            (b"x-san-budget-met", b"true" if record.met else b"false"),
+        ]
+        if record.expected_accuracy is not None:
+            found.append((b"x-san-expected-accuracy", b"%.4f" % record.expected_accuracy))
+        if record.terms.budget_ms is not None:
+            found.append((b"x-san-budget-ms", b"%g" % record.terms.budget_ms))
+        return found
+
+
+def _ms(value: float) -> float:
+    return round(value, 3)
+
+
+@lru_cache(maxsize=16)
+def _printable(text: str) -> bytes:
+    """A bundle's name is free text; a header is not."""
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    return shown.encode("ascii", "replace")
+
+
+def _weights(record: RequestRecord) -> str:
+    return "cached" if record.cached else "generated"

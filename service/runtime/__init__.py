@@ -1,0 +1,1 @@
+"""What the process runs on: time, threads, cores."""

@@ -1,0 +1,1 @@
+"""Deciding: admission, the operating point, the next batch."""

@@ -1,0 +1,1 @@
+"""A bundle in service, and a request's way through it."""

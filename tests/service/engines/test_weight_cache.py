@@ -1,0 +1,191 @@
+import asyncio
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from san_core.frontier import OperatingPoint
+from service.engines.weight_cache import BACKGROUND, WeightCache
+from tests.service.fakes import FakeClock, FakeNetwork, InlineWorkers
+
+
+def point(resolution):
+    return OperatingPoint(resolution)
+
+
+def cache_of(workers=None, capacity=1000, most=100, build=FakeNetwork, **options):
+    return WeightCache(
+        build,
+        workers or InlineWorkers(),
+        capacity_bytes=capacity,
+        max_networks=most,
+        clock=FakeClock(),
+        **options,
+    )
+
+
+def test_a_second_request_finds_it_cached():
+    async def story():
+        cache = cache_of()
+        first, cached = await cache.get(point(64))
+        assert not cached
+        again, cached = await cache.get(point(64))
+        assert cached
+        assert again is first
+        assert (cache.facts.hits, cache.facts.misses, cache.facts.builds) == (1, 1, 1)
+
+    asyncio.run(story())
+
+
+def test_however_many_wait_there_is_one_build_and_a_quitter_does_not_cancel_it():
+    async def story():
+        workers = InlineWorkers(held=True)
+        cache = cache_of(workers)
+        waiting = [asyncio.create_task(cache.get(point(64))) for _ in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        assert len(workers.jobs) == 1
+        workers.run_next()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(found[0], asyncio.CancelledError)
+        assert len({id(network) for network, _ in found[1:]}) == 1
+        assert cache.facts.builds == 1
+
+    asyncio.run(story())
+
+
+def test_a_failure_reaches_all_who_wait_and_is_not_remembered(caplog):
+    async def story():
+        workers = InlineWorkers(held=True)
+        broken = [True]
+
+        def build(p):
+            if broken[0]:
+                raise RuntimeError("no memory")
+            return FakeNetwork(p)
+
+        cache = cache_of(workers, build=build)
+        waiting = [asyncio.create_task(cache.get(point(64))) for _ in range(2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        workers.run_next()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [str(error) for error in found] == ["no memory"] * 2
+        assert cache.facts.failures == 1
+        broken[0] = False
+        workers.held = False
+        assert await cache.get(point(64))
+
+    with caplog.at_level(logging.CRITICAL):
+        asyncio.run(story())
+
+
+def test_what_a_request_waits_for_is_built_before_the_warm_up():
+    async def story():
+        workers = InlineWorkers(held=True)
+        built = []
+        cache = cache_of(workers, on_built=lambda p, _: built.append(p))
+        asyncio.get_running_loop()
+        warm = asyncio.ensure_future(cache.request(point(32), BACKGROUND))
+        wanted = asyncio.ensure_future(cache.request(point(64)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        workers.run_next()
+        workers.run_next()
+        await asyncio.gather(warm, wanted)
+        assert built == [point(64), point(32)]
+
+    asyncio.run(story())
+
+
+def test_networks_larger_than_the_cache_are_served_but_not_kept():
+    async def story():
+        cache = cache_of(capacity=50)
+        network, _ = await cache.get(point(64))
+        assert network.point == point(64)
+        assert len(cache) == 0
+
+    asyncio.run(story())
+
+
+def test_evicting_by_hand():
+    async def story():
+        cache = cache_of()
+        await cache.get(point(64))
+        assert cache.evict(point(64))
+        assert not cache.evict(point(64))
+        assert cache.bytes == 0
+
+    asyncio.run(story())
+
+
+def test_closing_cancels_what_is_being_built():
+    async def story():
+        workers = InlineWorkers(held=True)
+        cache = cache_of(workers)
+        waiting = asyncio.create_task(cache.get(point(64)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await cache.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(story())
+
+
+@given(st.lists(st.integers(32, 60), max_size=60), st.integers(100, 900), st.integers(1, 6))
+def test_never_more_bytes_nor_networks_than_allowed_and_the_last_used_stays(wanted, capacity, most):
+    async def story():
+        cache = cache_of(capacity=capacity, most=most)
+        for resolution in wanted:
+            network, _ = await cache.get(point(resolution))
+            assert network.point.resolution == resolution
+            assert cache.bytes <= capacity
+            assert len(cache) <= most
+            assert point(resolution) in cache
+        facts = cache.facts
+        assert facts.hits + facts.misses == len(wanted)
+        assert facts.builds == facts.misses
+        assert facts.builds - facts.evictions == len(cache)
+
+    asyncio.run(story())
+
+
+def test_what_is_evicted_on_its_way_is_not_kept_unless_it_is_wanted_again():
+    async def story(again):
+        workers = InlineWorkers(held=True)
+        cache = cache_of(workers)
+        waiting = asyncio.create_task(cache.get(point(64)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert cache.building() == (point(64),)
+        assert cache.evict(point(64))
+        assert cache.building() == ()
+        if again:
+            cache.request(point(64))
+        workers.run_next()
+        assert (await waiting)[0].point == point(64)
+        assert (point(64) in cache) is again
+        assert cache.evict(point(64)) is again
+
+    for again in (False, True):
+        asyncio.run(story(again))
+
+
+def test_room_is_known_for_what_was_there_before():
+    async def story():
+        cache = cache_of(capacity=250)
+        for resolution in (64, 96):
+            await cache.get(point(resolution))
+        assert cache.has_room_for(point(128))  # whatever its size: to find out
+        await cache.get(point(128))
+        assert point(64) not in cache
+        assert not cache.has_room_for(point(64))
+        cache.evict(point(96))
+        assert cache.has_room_for(point(64))
+        assert not cache_of(most=0).has_room_for(point(64))
+
+    asyncio.run(story())

@@ -1,0 +1,87 @@
+"""The console's files: complete, self-contained, small, and served under a strict policy."""
+
+import re
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from service.http.routes.console import WEB, add_console
+
+ASSETS = WEB / "assets"
+MODULES = sorted(path for path in ASSETS.glob("*.js") if path.name != "theme.js")
+TEXTS = [WEB / "index.html", *ASSETS.glob("*.js"), *ASSETS.glob("*.css")]
+EXPECTED_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "connect-src": "'self'",
+    "frame-ancestors": "'none'",
+    "require-trusted-types-for": "'script'",
+}
+
+
+@pytest.fixture(scope="module")
+def client():
+    api = FastAPI()
+    add_console(api)
+    with TestClient(api) as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", ["/", "/assets/main.js", "/assets/console.css"])
+def test_everything_comes_under_the_policy(client, path):
+    response = client.get(path)
+    assert response.status_code == 200
+    policy = dict(
+        part.strip().split(" ", 1)
+        for part in response.headers["content-security-policy"].split(";")
+    )
+    assert EXPECTED_POLICY.items() <= policy.items()
+    assert "unsafe" not in response.headers["content-security-policy"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["referrer-policy"] == "no-referrer"
+
+
+def test_an_unchanged_file_is_not_sent_again_and_keeps_the_policy(client):
+    first = client.get("/assets/main.js")
+    again = client.get("/assets/main.js", headers={"If-None-Match": first.headers["etag"]})
+    assert again.status_code == 304
+    assert "content-security-policy" in again.headers
+
+
+@pytest.mark.parametrize("path", ["/assets/../app.py", "/assets/%2e%2e/app.py", "/assets/nothing"])
+def test_nothing_else_is_served(client, path):
+    assert client.get(path).status_code == 404
+
+
+def test_modules_import_what_exists():
+    names = {path.name for path in ASSETS.glob("*.js")}
+    for path in MODULES:
+        found = re.findall(r'from "\./([^"]+)"', path.read_text(encoding="utf-8"))
+        assert set(found) <= names, path.name
+
+
+def test_the_page_preloads_every_module():
+    html = (WEB / "index.html").read_text(encoding="utf-8")
+    preloaded = set(re.findall(r'modulepreload" href="/assets/([^"]+)"', html))
+    assert preloaded == {path.name for path in MODULES} - {"main.js"}
+    assert '<script type="module" src="/assets/main.js">' in html
+
+
+def test_the_examples_are_there():
+    named = re.findall(r'^  \["([a-z-]+)", "', (ASSETS / "picture.js").read_text("utf-8"), re.M)
+    assert len(named) == 6
+    assert {f"{name}.jpg" for name in named} == {p.name for p in (ASSETS / "examples").iterdir()}
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_no_file_names_another_host_or_makes_markup(path):
+    text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+    assert "://" not in text
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert way not in text
+
+
+def test_the_page_is_small():
+    assert sum(path.stat().st_size for path in [*TEXTS, *ASSETS.glob("*.svg")]) < 200_000

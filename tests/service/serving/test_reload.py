@@ -1,0 +1,101 @@
+"""Swapping the bundle: at a bad moment, and what is ready when it is done."""
+
+import asyncio
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import uvicorn
+
+from service import app
+from service.errors import ReloadError
+from service.http.server import Server
+from service.serving import service as lifecycle
+from service.serving.deployment import Engines
+from tests.service.conftest import CLASSES, picture, serving, until
+from tests.service.fakes import GatedEngine
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """The engines chosen so far; the first one builds nothing before it is told to."""
+    made = []
+
+    def choose(*_):
+        engine = GatedEngine(len(CLASSES))
+        if not made:
+            engine.building.clear()
+        made.append(engine)
+        return Engines(engine, None)
+
+    monkeypatch.setattr(app, "choose_engines", choose)
+    yield made
+    for engine in made:
+        engine.building.set()
+
+
+def test_a_swap_waits_for_the_first_bundle_and_is_ready_when_it_is_done(make_settings, engines):
+    with (
+        serving(make_settings(), ready=False) as running,
+        running.client() as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        until(lambda: engines)
+        swap = pool.submit(client.post, "/admin/reload")
+        assert client.get("/readyz").status_code == 503
+        assert len(engines) == 1
+        engines[0].building.set()
+        assert swap.result().status_code == 200
+        first, second = engines
+        until(lambda: first.closed)
+        assert not second.closed
+        deployment = running.service.deployment
+        assert deployment.engine is second
+        assert {x.point for x in deployment.frontier} <= set(deployment.cache.points())
+        assert deployment.model._overhead.own.added >= 40
+
+
+def test_who_is_shutting_down_swaps_nothing(make_settings, engines):
+    with serving(make_settings(), ready=False) as running, running.client() as client:
+        until(lambda: engines)
+        engines[0].building.set()
+        until(lambda: running.service.is_ready)
+        running.service.leaving = True
+        refused = client.post("/admin/reload")
+        assert refused.status_code == ReloadError.status
+        assert "shutting down" in refused.json()["detail"]
+        assert len(engines) == 1
+
+
+def test_sighup_is_taken_while_the_service_starts(monkeypatch):
+    reloaded = []
+
+    class Starting:
+        async def reload(self):
+            reloaded.append(True)
+
+    async def startup(*_):
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(uvicorn.Server, "startup", startup)
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    try:
+        asyncio.run(Server(uvicorn.Config(None), Starting()).startup())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert reloaded
+
+
+def test_a_swap_does_not_wait_for_ever_until_all_is_ready(make_settings, engines, monkeypatch):
+    monkeypatch.setattr(lifecycle, "_PREPARE_S", 0.2)
+    with serving(make_settings(), ready=False) as running, running.client() as client:
+        until(lambda: engines)
+        engines[0].building.set()
+        until(lambda: running.service.is_ready)
+        before = running.service.deployment
+        monkeypatch.setattr(type(before), "warm_frontier", lambda _: asyncio.sleep(3600))
+        assert client.post("/admin/reload").status_code == 200
+        assert running.service.deployment is not before
+        assert client.post("/classify", content=picture()).status_code == 200

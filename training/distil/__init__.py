@@ -1,0 +1,1 @@
+"""Distillation without labels."""

@@ -1,0 +1,209 @@
+"""The evaluation of a bundle: the paper's tables about one network, as facts."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from torch import Tensor
+
+from san_core.bundle import Bundle
+from san_core.calibration import exact_statistics
+from san_core.cost import ratios
+from san_core.errors import BundleError
+from san_core.folding import FoldedArchitecture
+from san_core.frontier import Precision
+from san_core.meta_learner import MetaLearnerKind
+from san_core.mode import Mode
+from san_core.quantization import quantised_resolutions
+from san_core.resolution import Provenance, nearest, provenance
+from training.data.folder import ImageFolder
+from training.distributed import Group
+from training.evaluation.accuracy import Score
+from training.evaluation.analysis import batch_norm_means, miss_and_hit
+from training.evaluation.probes import (
+    AnyProbe,
+    Calibrated,
+    Measurement,
+    Probe,
+    Progress,
+    Rounded,
+    Uncalibrated,
+    measure,
+    serving_probe,
+    table_probes,
+)
+
+Cells = dict[tuple[int, int], Score]
+"""By (row, test resolution)."""
+Images = Callable[[int], Iterable[Tensor]]
+"""Batches of calibration images at a resolution."""
+
+BEFORE, AFTER = "ideal before calibration", "ideal after calibration"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The accuracy that is served at (resolution, mode)."""
+
+    resolution: int
+    mode: Mode
+    score: Score
+    calibrated: bool
+    """Whether `ideal` had statistics of its own at this resolution."""
+    precision: Precision = "float"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the JSON file says."""
+        return {
+            "resolution": self.resolution,
+            "mode": self.mode.value,
+            "precision": self.precision,
+            "top1": self.score.top1,
+            "top5": self.score.top5,
+            "n": self.score.n,
+            "top1_interval": self.score.interval1,
+            "top5_interval": self.score.interval5,
+            "calibrated": self.calibrated,
+        }
+
+
+@dataclass
+class Evaluation:
+    """All that was measured about one bundle."""
+
+    name: str
+    trained: tuple[int, ...]
+    tests: tuple[int, ...]
+    entries: list[Entry]
+    rows: Cells = field(default_factory=dict)
+    """Table 1's shape."""
+    panels: dict[str, Cells] = field(default_factory=dict)
+    """Table 2's shape: ideal inference before and after calibration at interpolated resolutions."""
+    miss_hit: list[list[float]] = field(default_factory=list)
+    ratios: dict[str, float] = field(default_factory=dict)
+    batch_norms: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+    @property
+    def shaded(self) -> dict[int, int]:
+        """By test resolution, the row that the paper shades: S(T)."""
+        return {test: nearest(test, self.trained) for test in self.tests}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything for a JSON file."""
+        return {
+            "bundle": self.name,
+            "trained": list(self.trained),
+            "entries": [entry.to_json() for entry in self.entries],
+            "rows": _cells_to_json(self.rows),
+            "panels": {name: _cells_to_json(cells) for name, cells in self.panels.items()},
+            "miss_hit": self.miss_hit,
+            "ratios": self.ratios,
+            "batch_norms": self.batch_norms,
+        }
+
+
+def _cells_to_json(cells: Cells) -> list[dict[str, Any]]:
+    return [
+        {"row": row, "resolution": test, "top1": s.top1, "top5": s.top5, "n": s.n}
+        for (row, test), s in cells.items()
+    ]
+
+
+def evaluate(
+    bundle: Bundle,
+    folder: ImageFolder,
+    tests: Sequence[int],
+    modes: Sequence[Mode],
+    group: Group,
+    *,
+    precisions: Sequence[Precision] = ("float",),
+    full: bool = False,
+    images: Images | None = None,
+    batch_size: int = 64,
+    workers: int = -1,
+    max_unreadable: int = 100,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Measure what is served; with `full` also every table that the paper has about one network.
+
+    `images` are for the calibrated panel of a full evaluation, which is left out without them.
+    """
+    network, trained = bundle.network, bundle.network.resolutions
+    served: dict[tuple[int, Mode, Precision], AnyProbe] = {}
+    folded = _folded(bundle) if "int8" in precisions else None
+    for test, mode in product(tests, modes):
+        probe = serving_probe(test, mode, trained)
+        if "float" in precisions:
+            served[test, mode, "float"] = probe
+        if folded is not None:
+            served[test, mode, "int8"] = Rounded(probe, bundle.extras, folded)
+    probes: list[AnyProbe] = list(served.values())
+    panels: dict[str, list[AnyProbe]] = {}
+    if full:
+        probes += table_probes(trained, tests) + [Probe(side, side) for side in trained]
+    if full and Mode.IDEAL in modes:
+        between = [t for t in tests if provenance(t, trained) is Provenance.INTERPOLATED]
+        panels[BEFORE] = [Uncalibrated(t, row) for row in trained for t in between]
+        if images is not None:
+            panels[AFTER] = [
+                _calibrated(bundle, t, row, images) for row in trained for t in between
+            ]
+        probes += [probe for panel in panels.values() for probe in panel]
+    measured = measure(
+        network,
+        probes,
+        folder,
+        bundle.manifest.preprocessing,
+        group,
+        batch_size=batch_size,
+        workers=workers,
+        max_unreadable=max_unreadable,
+        progress=progress,
+    )
+    calibrated = network.calibrated_resolutions
+    found = Evaluation(
+        name=bundle.manifest.name,
+        trained=trained,
+        tests=tuple(sorted(set(tests), reverse=True)),
+        entries=[
+            Entry(t, m, measured.scores[probe], m is Mode.IDEAL and t in calibrated, precision)
+            for (t, m, precision), probe in served.items()
+        ],
+    )
+    if full:
+        _fill(found, bundle, measured, panels)
+    return found
+
+
+def _folded(bundle: Bundle) -> FoldedArchitecture:
+    missing = set(bundle.network.resolutions) - set(quantised_resolutions(bundle.extras))
+    if missing:
+        raise BundleError(
+            f"{bundle.manifest.name} has no int8 ranges for {max(missing)}: see 'san quantize'."
+        )
+    return FoldedArchitecture(bundle.network.skeleton)
+
+
+def _calibrated(bundle: Bundle, test: int, row: int, images: Images) -> Calibrated:
+    state = Uncalibrated(test, row).state(bundle.network)
+    return Calibrated(test, row, exact_statistics(bundle.network, state, images(test)))
+
+
+def _fill(
+    found: Evaluation, bundle: Bundle, measured: Measurement, panels: dict[str, list[AnyProbe]]
+) -> None:
+    network, scores = bundle.network, measured.scores
+    found.rows = {
+        (probe.row, probe.test): scores[probe] for probe in table_probes(found.trained, found.tests)
+    }
+    found.panels = {
+        name: {(probe.row, probe.test): scores[probe] for probe in panel}
+        for name, panel in panels.items()
+    }
+    diagonal = [measured.hits[Probe(side, side)] for side in found.trained]
+    found.miss_hit = miss_and_hit(diagonal, measured.read)
+    if network.config.meta_learner is MetaLearnerKind.LINEAR:
+        found.ratios = ratios(network)
+    if not network.config.shared_batch_norm:
+        found.batch_norms = batch_norm_means(network)

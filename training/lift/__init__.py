@@ -1,0 +1,1 @@
+"""Lifting a pretrained CNN into a Scale Adaptive Network."""

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.service.test_http_errors import check_problem
+from tests.service.http.test_errors import check_problem
 
 from service.settings import Settings
 from tests.service.conftest import picture, serving, write_bundle

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.service.test_http_errors import check_problem
+from tests.service.http.test_errors import check_problem
 
 from service.scheduling.load import Promise
 from tests.service.conftest import CLASSES, picture, serving, until

@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
 from san_core.errors import SanError
-from service.engines.base import Engine, EngineUnavailableError
+from service.engines.base import Engine
 from service.engines.torch_engine import TorchEngine, resolve_device
-from service.errors import PROBLEM_JSON, HttpError, ParameterError, Problem
+from service.errors import PROBLEM_JSON, EngineUnavailableError, HttpError, ParameterError, Problem
 from service.http.auth import Doors
 from service.http.exporter import Exporter
 from service.http.middleware import REQUEST_ID, Shell

@@ -14,7 +14,7 @@ MEGA = 1_000_000
 class Settings(BaseSettings):
     """What a service is started with; passed in, never imported as a global."""
 
-    model_config = SettingsConfigDict(env_prefix="SAN_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="SAN_", extra="forbid", frozen=True)
 
     # what is served, and where
     bundle: Path | None = Field(

@@ -9,15 +9,10 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from san_core.errors import SanError
-from service.errors import ForbiddenError, UnauthorisedError
+from service.errors import ForbiddenError, KeyFileError, UnauthorisedError
 from service.settings import Settings
 
 _LOOPBACK = ("127.", "::1", "localhost", "testclient")
-
-
-class KeyFileError(SanError):
-    """A file of API keys cannot be used."""
 
 
 class KeyRing:

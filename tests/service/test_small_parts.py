@@ -18,6 +18,7 @@ from san_core.preprocessing import inspect
 from service.errors import (
     DrainingError,
     ForbiddenError,
+    KeyFileError,
     NotReadyError,
     OutdatedFeedbackError,
     OverloadedError,
@@ -28,7 +29,7 @@ from service.errors import (
     UnknownFeedbackError,
     slug,
 )
-from service.http.auth import Doors, KeyFileError, KeyRing
+from service.http.auth import Doors, KeyRing
 from service.http.multipart import image_bytes
 from service.http.server import server_config
 from service.images.decoder import Decoder

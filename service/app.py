@@ -36,6 +36,7 @@ from service.http.routes.open_inference import open_inference_router
 from service.http.routes.resolutions import resolutions_router
 from service.observability.ledger import Ledger
 from service.processes.crew import Crew
+from service.request.client import ClientIdentity
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.cores import available_cores, plan_cores
 from service.runtime.thread_pool import Workers
@@ -180,4 +181,6 @@ def make_app(settings: Settings, service: Service) -> ASGIApp:
             note_refusal(service.pipeline, scope, error)
 
     fast: dict[tuple[str, str], ASGIApp] = {("POST", "/classify"): endpoint}
-    return Shell(api, Doors(settings), service.clock, fast, turned_away)
+    doors = Doors(settings)
+    clients = ClientIdentity(keyed=doors.keyed, trusted_proxies=settings.trusted_proxies)
+    return Shell(api, doors, clients, service.clock, fast, turned_away)

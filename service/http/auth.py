@@ -11,9 +11,8 @@ from pydantic import SecretStr
 
 from san_core.errors import SanError
 from service.errors import ForbiddenError, UnauthorisedError
+from service.request.client import is_loopback, presented_key
 from service.settings import Settings
-
-_LOOPBACK = ("127.", "::1", "localhost", "testclient")
 
 
 class KeyFileError(SanError):
@@ -64,12 +63,17 @@ class Doors:
         self._metrics = KeyRing.read(settings.metrics_keys, settings.metrics_keys_file)
         self._admin = KeyRing.read(settings.admin_keys, settings.admin_keys_file)
 
-    def check(self, path: str, headers: Iterable[tuple[bytes, bytes]], client: str | None) -> None:
+    @property
+    def keyed(self) -> bool:
+        """Whether the API asks for keys."""
+        return bool(self._api)
+
+    def check(self, path: str, headers: Iterable[tuple[bytes, bytes]], address: str) -> None:
         """Raise unless the request may come in."""
         if path.startswith("/admin"):
             if self._admin:
                 self._need(self._admin, headers)
-            elif self._api or not (client or "").startswith(_LOOPBACK):
+            elif self._api or not is_loopback(address):
                 raise ForbiddenError(
                     "Set SAN_ADMIN_KEYS to use /admin from another machine or beside API keys."
                 )
@@ -81,7 +85,7 @@ class Doors:
 
     @staticmethod
     def _need(ring: KeyRing, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        key = _presented(headers)
+        key = presented_key(headers)
         if key is None:
             raise UnauthorisedError(
                 "Send an API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'."
@@ -95,12 +99,3 @@ def _is_public(path: str) -> bool:
     return path in ("/", "/healthz", "/readyz", "/openapi.json") or path.startswith(
         ("/docs", "/redoc", "/assets/", "/v2/health/")
     )
-
-
-def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    for name, value in headers:
-        if name == b"authorization" and value[:7].lower() == b"bearer ":
-            return value[7:].strip().decode("latin-1")
-        if name == b"x-api-key":
-            return value.strip().decode("latin-1")
-    return None

@@ -13,6 +13,7 @@ from san_core.errors import SanError
 from service.errors import PROBLEM_JSON, ClientGoneError, Problem
 from service.http.auth import Doors
 from service.http.protocol import FIRST_BYTE
+from service.request.client import CLIENT, ClientIdentity
 from service.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -59,12 +60,14 @@ class Shell:
         self,
         app: ASGIApp,
         doors: Doors,
+        clients: ClientIdentity,
         clock: Clock,
         fast: dict[tuple[str, str], ASGIApp],
         turned_away: Callable[[Scope, Exception], None] = lambda *_: None,
     ) -> None:
         self._app = app
         self._doors = doors
+        self._clients = clients
         self._clock = clock
         self._fast = fast
         self._turned_away = turned_away
@@ -95,12 +98,12 @@ class Shell:
             await send(message)
 
         try:
-            client = scope.get("client")
             try:
-                self._doors.check(path, scope["headers"], client[0] if client else None)
+                self._doors.check(path, scope["headers"], self._clients.address(scope))
             except SanError as error:
                 self._turned_away(scope, error)
                 raise
+            scope[CLIENT] = self._clients.of(scope)
             app = self._fast.get((scope["method"], path), self._app)
             await app(scope, receive, watched)
         except ClientGoneError:

@@ -22,6 +22,7 @@ from service.http.openapi import problems
 from service.http.protocol import FIRST_BYTE
 from service.http.schemas import ClassifySchema
 from service.request.answer import Answer
+from service.request.client import CLIENT
 from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
 from service.serving.pipeline import Pipeline
 
@@ -38,6 +39,7 @@ class HttpExchange:
         self.started_ms: float = scope[FIRST_BYTE]
         self.terms = _terms(scope)
         self.traceparent = traceparent(scope)
+        self.client: str = scope[CLIENT]
         self.expected_bytes = incoming.expected_bytes
         self._content_type = header(scope, b"content-type")
         self._incoming = incoming

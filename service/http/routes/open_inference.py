@@ -32,6 +32,7 @@ from service.http.open_inference.schemas import (
 from service.http.openapi import problem, problems
 from service.http.protocol import FIRST_BYTE
 from service.http.routes.classify import PROBLEMS, note_refusal, raw_route
+from service.request.client import CLIENT
 from service.serving.deployment import Deployment
 from service.serving.service import Service
 
@@ -88,7 +89,9 @@ class InferEndpoint:
         request_id = scope[REQUEST_ID]
         if request.id is not None and _USABLE_ID.fullmatch(request.id):
             request_id = request.id
-        answers = await infer(service.pipeline, request, request_id, scope[FIRST_BYTE])
+        answers = await infer(
+            service.pipeline, request, request_id, scope[FIRST_BYTE], scope[CLIENT]
+        )
         incoming.close()
         body, json_size = encode_answers(request, answers, request_id)
         slowest = max(answers, key=lambda answer: answer.record.timing.total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MEGA = 1_000_000
@@ -14,7 +14,7 @@ MEGA = 1_000_000
 class Settings(BaseSettings):
     """What a service is started with; passed in, never imported as a global."""
 
-    model_config = SettingsConfigDict(env_prefix="SAN_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="SAN_", extra="forbid", frozen=True)
 
     # what is served, and where
     bundle: Path | None = Field(
@@ -140,6 +140,12 @@ class Settings(BaseSettings):
     )
     admin_keys_file: Path | None = Field(None, description="file with one key for /admin per line")
 
+    trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = Field(
+        (),
+        description="addresses or networks of proxies whose X-Forwarded-For is believed, comma "
+        "separated; none believes nobody",
+    )
+
     # what is observed
     agreement_fraction: float = Field(
         0.01,
@@ -172,7 +178,7 @@ class Settings(BaseSettings):
         75.0, gt=0, le=3600, description="how long an idle connection stays open"
     )
 
-    @field_validator("api_keys", "metrics_keys", "admin_keys", mode="before")
+    @field_validator("api_keys", "metrics_keys", "admin_keys", "trusted_proxies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -72,6 +72,10 @@ class Exchange(Protocol):
         """The caller's span, as W3C Trace Context writes it."""
 
     @property
+    def client(self) -> str:
+        """Which client it comes from: what limits and fair shares are counted by."""
+
+    @property
     def expected_bytes(self) -> int:
         """How large the body claims to be; what admission reserves."""
 

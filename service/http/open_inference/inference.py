@@ -45,11 +45,13 @@ class ImageExchange:
         terms: Terms,
         request_id: str,
         started_ms: float,
+        client: str,
         siblings: Siblings,
     ) -> None:
         self.request_id = request_id
         self.terms = terms
         self.started_ms = started_ms
+        self.client = client
         self.traceparent: str | None = None
         self.expected_bytes = len(image) if isinstance(image, bytes) else image.nbytes
         self.given: Answer | None = None
@@ -84,7 +86,7 @@ def check_range(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> No
 
 
 async def infer(
-    pipeline: Pipeline, request: InferRequest, request_id: str, started_ms: float
+    pipeline: Pipeline, request: InferRequest, request_id: str, started_ms: float, client: str
 ) -> list[Answer]:
     """Answers in the order of the images; if one is refused, so is the request."""
     images: Sequence[bytes | Pixels] = request.images
@@ -92,7 +94,7 @@ async def infer(
         images = list(request.pixels)
     siblings = Siblings(len(images))
     exchanges = [
-        ImageExchange(image, request.terms, name, started_ms, siblings)
+        ImageExchange(image, request.terms, name, started_ms, client, siblings)
         for image, name in zip(images, image_ids(request_id, len(images)), strict=True)
     ]
 

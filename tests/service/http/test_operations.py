@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.service.http.test_errors import check_problem
 
 from service.settings import Settings
 from tests.service.conftest import picture, serving, write_bundle
+from tests.service.http.test_errors import check_problem
 
 HUGE = 1e5
 

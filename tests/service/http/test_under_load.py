@@ -9,11 +9,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.service.http.test_errors import check_problem
 
 from service.scheduling.load import Promise
 from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
+from tests.service.http.test_errors import check_problem
 
 
 @pytest.fixture

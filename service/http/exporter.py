@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -19,9 +19,12 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
-from service.observability.ledger import Accuracy, Histogram, Ledger
+from service.observability.ledger import ACCURACY, BUDGETS, RELOADS, Accuracy, Histogram, Ledger
 from service.processes.merging import merged, write
+from service.request.record import Outcome
+from service.runtime.cgroups import cpu_quota, memory_limit
 
 if TYPE_CHECKING:
     from service.processes.crew import Facts
@@ -36,7 +39,11 @@ def _histogram(
 ) -> HistogramMetricFamily:
     family = HistogramMetricFamily(name, help_text, labels=labels)
     for values, histogram in series:
-        family.add_metric(values, histogram.cumulative(), histogram.sum)
+        buckets = [
+            (bound, count, Exemplar({"trace_id": trace[0]}, trace[1])) if trace else (bound, count)
+            for bound, count, trace in histogram.cumulative()
+        ]
+        family.add_metric(values, buckets, histogram.sum)
     return family
 
 
@@ -55,13 +62,23 @@ def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
     return family
 
 
-def _requests(ledger: Ledger) -> Iterator[Family]:
+def _by_version(
+    counted: Mapping[tuple[str, str], int], results: Iterable[str], version: str
+) -> Iterator[tuple[list[str], float]]:
+    """Every result of the version that serves, counted or not, and what others have counted."""
+    for result, of in dict.fromkeys([*((r, version) for r in results), *counted]):
+        yield [result, of], float(counted.get((result, of), 0))
+
+
+def _requests(ledger: Ledger, version: str) -> Iterator[Family]:
     labels = ["resolution", "mode", "outcome"]
+    # Every outcome from the start: what appears with its first event cannot be seen to increase.
+    never = dict.fromkeys(("none", "none", str(outcome), "none") for outcome in Outcome)
     yield _counter(
         "san_requests",
-        "Requests by operating point and outcome.",
-        labels,
-        ((list(key), float(n)) for key, n in ledger.requests.items()),
+        "Requests by operating point, outcome and the bundle's version.",
+        [*labels, "version"],
+        ((list(key), float(ledger.requests[key])) for key in never | ledger.requests),
     )
     yield _histogram(
         "san_request_duration_seconds",
@@ -77,9 +94,9 @@ def _requests(ledger: Ledger) -> Iterator[Family]:
     )
     yield _counter(
         "san_budgets",
-        "Answered requests by what became of their budget (met, missed, infeasible, none).",
-        ["result"],
-        (([r], float(ledger.budgets[r])) for r in ("met", "missed", "infeasible", "none")),
+        "Requests by what became of their budget (met, missed, refused, infeasible, none).",
+        ["result", "version"],
+        _by_version(ledger.budgets, BUDGETS, version),
     )
     yield _histogram(
         "san_prediction_ratio",
@@ -95,7 +112,13 @@ def _requests(ledger: Ledger) -> Iterator[Family]:
     )
 
 
-def _accuracy(ledger: Ledger) -> Iterator[Family]:
+def _accuracy(ledger: Ledger, version: str) -> Iterator[Family]:
+    yield _counter(
+        "san_accuracy_served",
+        "Answers by whether they are as accurate as what an idle host buys (kept, short).",
+        ["result", "version"],
+        _by_version(ledger.accuracy_served, ACCURACY, version),
+    )
     for name, help_text, value in (
         (
             "san_expected_accuracy_sum",
@@ -112,6 +135,11 @@ def _accuracy(ledger: Ledger) -> Iterator[Family]:
             "san_accuracy_given_up_count",
             "Answers whose resolution was lowered by load.",
             ledger.given_up_count,
+        ),
+        (
+            "san_accuracy_shortfall_sum",
+            "Sum of the accuracy that an idle host would have bought on top.",
+            ledger.shortfall_sum,
         ),
     ):
         yield _counter(name, help_text, [], [([], float(value))])
@@ -152,6 +180,10 @@ def _load(service: Service) -> Iterator[Family]:
         [],
         [([], float(service.crew.successor))],
     )
+    yield _gauge(
+        "san_cpu_quota_cores", "Cores that the CPU quota leaves; 0: no quota.", cpu_quota() or 0.0
+    )
+    yield _gauge("san_memory_limit_bytes", "Memory limit; 0: none.", memory_limit() or 0)
     yield _gauge("san_ready", "1 if the service is ready.", float(service.is_ready))
     yield _gauge(
         "san_loop_lag_seconds",
@@ -160,9 +192,9 @@ def _load(service: Service) -> Iterator[Family]:
     )
     yield _counter(
         "san_reloads",
-        "Bundle swaps by result (swapped, failed).",
+        "Bundle swaps by result (swapped, promoted, rolled_back, failed).",
         ["result"],
-        (([r], float(service.ledger.reloads[r])) for r in ("swapped", "failed")),
+        (([r], float(service.ledger.reloads[r])) for r in RELOADS),
     )
     yield _histogram(
         "san_batch_size", "Requests per run of the engine.", [], [([], service.ledger.batches)]
@@ -239,11 +271,13 @@ class _ServiceCollector(Collector):
     def collect(self) -> Iterator[Any]:
         """Every family, from the facts as they stand."""
         service = self._service
-        yield from _requests(service.ledger)
-        yield from _accuracy(service.ledger)
+        deployment = service.deployment
+        version = deployment.manifest.version if deployment is not None else "none"
+        yield from _requests(service.ledger, version)
+        yield from _accuracy(service.ledger, version)
         yield from _load(service)
-        if service.deployment is not None:
-            yield from _deployment(service, service.deployment)
+        if deployment is not None:
+            yield from _deployment(service, deployment)
 
 
 class Exporter:

@@ -17,6 +17,7 @@ from service.engines.base import Engine, RunnableNetwork
 from service.engines.weight_cache import BACKGROUND, WeightCache
 from service.latency.catalogue import Catalogue, Listing
 from service.latency.costs import count_costs
+from service.latency.idle import IdleHost
 from service.latency.measurement import measure_decode, measure_forward, measure_standin
 from service.latency.model import LatencyModel, Measurements
 from service.latency.store import LatencyStore, candidates, host_name, store_key
@@ -144,6 +145,7 @@ class Deployment:
             )
         )
         """The points that no other beats, by what was measured; fastest first."""
+        self.idle_host = IdleHost(measurements, self.frontier, self.preprocessing.least_side)
         self._machinery = machinery
         self.costs: Mapping[tuple[int, str], Cost] = {}
         """Multiply-adds and bytes per listed shape; counted by `deploy`, off the loop."""

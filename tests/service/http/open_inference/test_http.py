@@ -166,7 +166,7 @@ def test_one_bad_image_refuses_the_request_and_leaves_the_service_clean(client, 
 
 def counted(service) -> Counter[str]:
     found = Counter()
-    for (_, _, outcome), n in service.ledger.requests.items():
+    for (_, _, outcome, _), n in service.ledger.requests.items():
         found[outcome] += n
     return found
 

@@ -41,9 +41,7 @@ def merge(alive: Iterable[str], dead: Iterable[str], extra: Iterable[Metric]) ->
             counts = family.type in ("counter", "histogram")
             if not (counts or gauges_count):
                 continue
-            merged.setdefault(
-                family.name, Metric(family.name, family.documentation, family.type)
-            )
+            merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             known = values.setdefault(family.name, {})
             combine = max if family.name.endswith("_info") else _OTHER_THAN_SUM.get(family.name)
             for sample in family.samples:
@@ -55,8 +53,8 @@ def merge(alive: Iterable[str], dead: Iterable[str], extra: Iterable[Metric]) ->
                 else:
                     known[key] = combine(known[key], sample.value)
     for name, family in merged.items():
-        for (sample, labels), value in values[name].items():
-            family.add_sample(sample, dict(labels), value)
+        for (sample_name, labels), value in values[name].items():
+            family.add_sample(sample_name, dict(labels), value)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Merged([*merged.values(), *extra]))
     return generate_latest(registry)

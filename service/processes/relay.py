@@ -144,7 +144,7 @@ class Relay:
         await send({"type": "http.response.body", "body": body})
 
     async def here(self, request: Request) -> Response:
-        """This worker's answer."""
+        """Answer in this worker."""
         return await request.answered_by(self._app)
 
     async def elsewhere(self, request: Request) -> list[tuple[str, Response]]:
@@ -176,7 +176,7 @@ class Relay:
                 data["status"], _unpack(data["headers"]), base64.b64decode(data["body"])
             )
         except ConnectionRefusedError:  # of a worker that was killed and could not remove it
-            path.unlink(missing_ok=True)
+            await asyncio.to_thread(path.unlink, missing_ok=True)
         except (OSError, ValueError, KeyError) as error:
             logger.warning("%s does not answer %s: %r", path.stem, request.path, error)
         return None

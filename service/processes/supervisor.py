@@ -1,18 +1,22 @@
 """Several processes on one port, by uvicorn's own supervisor.
 
-It binds the port, starts the workers, and replaces one that dies or hangs. On SIGHUP it starts a new
-worker for each old one, with the bundle as it is by then, and retires the old one once the new one
-is ready.
+It binds the port, starts the workers, and replaces one that dies or hangs. On SIGHUP it starts a
+new worker for each old one, with the bundle as it is by then, and retires the old one once the new
+one is ready.
 """
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import logging
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -27,29 +31,32 @@ READY_WITHIN_S = 120
 """How long a worker may take to become ready, or to answer its supervisor. A first start measures
 the host and takes seconds; two cores that others use as well take longer."""
 
-Configure = Callable[[], uvicorn.Config]
-"""Makes a worker's configuration, in the worker."""
+MakeWorker = Callable[[], tuple[ASGIApp, type[asyncio.Protocol]]]
+"""Makes a worker's application and its HTTP protocol, in the worker."""
+
+_PR_SET_PDEATHSIG = 1
 
 
 class _WorkerConfig(uvicorn.Config):
     """A configuration that another process can receive: it makes the real one when it is loaded."""
 
-    def __init__(self, configure: Configure, workers: int, directory: Path) -> None:
-        super().__init__(
-            "", workers=workers, log_config=None, timeout_worker_healthcheck=READY_WITHIN_S
-        )
-        self._configure = configure
+    def __init__(self, make: MakeWorker, directory: Path, **options: Any) -> None:
+        super().__init__("", timeout_worker_healthcheck=READY_WITHIN_S, **options)
+        self._make = make
         self._directory = directory
 
     def load(self) -> None:
         """In the worker, before it serves."""
-        real = self._configure()
-        vars(self).update(
-            {name: value for name, value in vars(real).items() if name != "workers"},
-        )
-        app: ASGIApp = real.app  # type: ignore[assignment]
+        _leave_with_parent()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's to act on
+        app, self.http = self._make()
         self.app = _Related(app, self._directory)
         super().load()
+
+
+def _leave_with_parent() -> None:
+    """Have the kernel send SIGTERM when the supervisor is gone, even if it was killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class _Related:
@@ -70,14 +77,17 @@ class _Related:
             await self._relay.close()
 
 
-def supervise(configure: Configure, host: str, port: int, workers: int) -> int:
-    """Serve with `workers` processes until told to stop; returns the exit code."""
+def supervise(make: MakeWorker, **options: Any) -> int:
+    """Serve with several processes until told to stop; returns the exit code.
+
+    `options` are uvicorn's; `workers` is among them.
+    """
     directory = Path(tempfile.mkdtemp(prefix="san-serve-"))
     try:
-        config = _WorkerConfig(configure, workers, directory)
-        config.host, config.port = host, port
+        config = _WorkerConfig(make, directory, **options)
         listener = config.bind_socket()
-        logger.info("%d workers on http://%s:%d", workers, host, listener.getsockname()[1])
+        host, port = listener.getsockname()[:2]
+        logger.info("%d workers on http://%s:%d", config.workers, host, port)
         supervisor = Multiprocess(config, [listener])
         supervisor.run()
         failed = any(p.exitcode == STARTUP_FAILURE for p in supervisor.processes)

@@ -6,23 +6,20 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
 
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.errors import (
-    OutdatedFeedbackError,
     ReloadError,
-    RepeatedFeedbackError,
-    UnknownFeedbackError,
+    SettingsError,
 )
 from service.images.decoder import Decoder
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.tracing import make_trace
-from service.processes.crew import Facts
 from service.request.answer import Answer
 from service.request.record import RequestRecord
+from service.runtime.turns import turn
 from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
 from service.serving.choosing import Limits
@@ -47,7 +44,6 @@ class Service:
         self.settings = settings
         self.machinery = machinery
         self.clock = machinery.clock
-        self.crew = machinery.crew
         self.ledger: Ledger = machinery.ledger
         self.admission = Admission(
             max_requests=settings.max_inflight, max_bytes=settings.max_inflight_megabytes * MEGA
@@ -89,8 +85,8 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Bundle loaded, frontier measured on this host, by every worker; not on the way out."""
-        return self.admission.ready and self.crew.all_ready and not self.is_leaving
+        """A bundle is loaded and measured on this host, and the service is not leaving."""
+        return self.admission.ready and not self.is_leaving
 
     @property
     def is_leaving(self) -> bool:
@@ -98,39 +94,24 @@ class Service:
         return self.leaving or self.admission.draining
 
     async def start(self) -> None:
-        """Begin in the background: liveness answers at once, readiness when it is true.
-
-        Where other workers serve already, do not listen before there is something to say.
-        """
-        self.crew.on("feedback", self._feedback_for_another)
-        self.crew.on("reload", self._reload_with_another)
-        await self.crew.listen()
+        """Begin in the background: liveness answers at once, readiness when it is true."""
         self._spawn(self._first_deployment(), "deploy")
         self._spawn(self.agreement.watch(), "agreement")
         self._spawn(self._watch_drift(), "drift")
         self._spawn(self._watch_lag(), "lag")
-        if self.crew.successor:
-            await self._settled.wait()
 
-    async def judge(
-        self, request_id: str, truth: frozenset[int], model: tuple[str, str]
-    ) -> Judgement:
-        """Compare an answer with the truth, whichever worker gave it, and count it there.
+    async def until_ready(self) -> None:
+        """Wait until the first bundle serves; raise if it cannot."""
+        await self._settled.wait()
+        if self.failure is not None:
+            raise SettingsError(self.failure)
+
+    def judge(self, request_id: str, truth: frozenset[int], model: tuple[str, str]) -> Judgement:
+        """Compare an answer with the truth, and count it.
 
         The truth is in indices of the classes of `model`: a bundle's name and version.
         """
-        try:
-            judged = self.feedback.judge(request_id, truth, model)
-        except UnknownFeedbackError:
-            facts = {"request_id": request_id, "truth": sorted(truth), "model": model}
-            for answer in await self.crew.ask("feedback", facts):
-                if answer and answer["repeated"]:
-                    raise RepeatedFeedbackError(answer["repeated"]) from None
-                if answer and answer["outdated"]:
-                    raise OutdatedFeedbackError(answer["outdated"]) from None
-                if answer and answer["judged"]:
-                    return Judgement(**answer["judged"])
-            raise
+        judged = self.feedback.judge(request_id, truth, model)
         self.ledger.observe_feedback(
             judged.resolution,
             judged.expected_accuracy,
@@ -138,36 +119,6 @@ class Service:
             top5=judged.in_top5,
         )
         return judged
-
-    async def _feedback_for_another(self, facts: Facts) -> Facts:
-        answer: Facts = {"judged": None, "repeated": None, "outdated": None}
-        request_id, truth, model = facts["request_id"], facts["truth"], facts["model"]
-        if request_id not in self.feedback:
-            return answer
-        try:
-            judged = await self.judge(request_id, frozenset(truth), (model[0], model[1]))
-        except RepeatedFeedbackError as error:
-            return answer | {"repeated": str(error)}
-        except OutdatedFeedbackError as error:
-            return answer | {"outdated": str(error)}
-        return answer | {"judged": asdict(judged)}
-
-    async def reload_everywhere(self) -> None:
-        """Reload here and, if that went well, in every other worker."""
-        await self.reload()
-        for answer in await self.crew.ask("reload", patience_s=None):
-            if answer is None or answer["problem"]:
-                raise ReloadError(
-                    "Swapped here, but not in every worker: "
-                    + (answer["problem"] if answer else "one does not answer.")
-                )
-
-    async def _reload_with_another(self, _: Facts) -> Facts:
-        try:
-            await self.reload()
-        except ReloadError as error:
-            return {"problem": str(error)}
-        return {"problem": None}
 
     async def reload(self) -> Deployment:
         """Read the bundle again and swap it in without dropping a request.
@@ -180,7 +131,7 @@ class Service:
                 raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.pipeline.deployment
             try:
-                async with self.crew.turn():
+                async with turn(self.settings.cache_dir):
                     new = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
                     await self._prepare(new)
             except Exception as error:
@@ -222,11 +173,10 @@ class Service:
             machinery.engine_thread,
         ):
             await asyncio.to_thread(workers.close)
-        await self.crew.close()
 
     async def _first_deployment(self) -> None:
         try:
-            async with self.crew.turn():
+            async with turn(self.settings.cache_dir):
                 deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
                 await self._prepare(deployment)
         except Exception as error:
@@ -238,7 +188,6 @@ class Service:
             return
         self._install(deployment)
         self.admission.ready = True
-        self.crew.mark_ready()
         self._settled.set()
         # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()

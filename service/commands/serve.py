@@ -110,13 +110,13 @@ def run(args: argparse.Namespace) -> int:
 def make_worker(settings: Settings) -> tuple[ASGIApp, type[asyncio.Protocol]]:
     """The application and the protocol of one of several processes, made in that process."""
     from service.app import make_app, make_service
-    from service.http.protocol import timed_protocol
+    from service.http.server import make_protocol
     from service.observability.logs import configure
 
     configure(settings.log_level, settings.log_format, os.getpid())
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     app = make_app(settings, make_service(settings), ready_first=True)
-    return app, timed_protocol(settings.receive_timeout_s)
+    return app, make_protocol(settings)
 
 
 def serve(settings: Settings) -> int:

@@ -14,7 +14,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from service.http.protocol import timed_protocol
+from service.http.connections import Connections, affordable_connections
+from service.http.protocol import bounded_protocol
 from service.serving.service import Service
 from service.settings import Settings
 
@@ -42,10 +43,17 @@ def server_options(settings: Settings) -> dict[str, Any]:
     }
 
 
+def make_protocol(settings: Settings) -> type[asyncio.Protocol]:
+    """What speaks HTTP here: uvicorn's protocol within our limits."""
+    connections = Connections(
+        affordable_connections(settings.max_connections), settings.trusted_proxies
+    )
+    return bounded_protocol(settings.receive_timeout_s, connections)
+
+
 def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """The configuration of a server in this process."""
-    protocol = timed_protocol(settings.receive_timeout_s)
-    return uvicorn.Config(app, http=protocol, **server_options(settings))
+    return uvicorn.Config(app, http=make_protocol(settings), **server_options(settings))
 
 
 class Server(uvicorn.Server):

@@ -72,7 +72,7 @@ class AnswerCache:
         return len(self._answers)
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         """What the entries take."""
         return int(self._answers.currsize)
 

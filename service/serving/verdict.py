@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 
 _CERTAIN = 2.0
@@ -58,24 +58,19 @@ class Share:
 class Comparison:
     """What is known of a candidate beside the bundle that serves."""
 
-    agreement: Share
-    expected: Share
+    agreement: Share = field(default_factory=Share)
+    expected: Share = field(default_factory=Share)
     """Sum of the accuracy that the candidate would buy for the budgets that came."""
-    expected_now: Share
+    expected_now: Share = field(default_factory=Share)
     """The same of the bundle that serves."""
-    forward_ms: Share
-    forward_now_ms: Share
-    promises: Share
+    forward_ms: Share = field(default_factory=Share)
+    forward_now_ms: Share = field(default_factory=Share)
+    promises: Share = field(default_factory=Share)
     """Budgets it kept while it served, as a canary or after its promotion."""
-    feedback: Share
+    feedback: Share = field(default_factory=Share)
     """Its answers that were right, by feedback."""
-    feedback_expected: Share
+    feedback_expected: Share = field(default_factory=Share)
     same_classes: bool = True
-
-    @classmethod
-    def empty(cls, *, same_classes: bool = True) -> Comparison:
-        """Nothing is known yet."""
-        return cls(*(Share() for _ in range(8)), same_classes=same_classes)
 
     @property
     def slowdown(self) -> float | None:

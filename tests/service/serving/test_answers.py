@@ -58,7 +58,7 @@ def test_answers_belong_to_their_bundle_and_grow_old(cache, now):
 def test_it_never_takes_more_than_it_may(cache):
     for i in range(100):
         cache.put(PICTURE + bytes([i]), answer())
-        assert cache.bytes <= 10_000
+        assert cache.size_bytes <= 10_000
     assert 0 < len(cache) < 100
     tiny = AnswerCache(10, 60.0, lambda: 0.0)
     tiny.put(PICTURE, answer())

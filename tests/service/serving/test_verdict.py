@@ -8,7 +8,7 @@ BOUNDS = Bounds()
 
 
 def facts(**shares):
-    made = Comparison.empty()
+    made = Comparison()
     good = {
         "agreement": Share(95, 100),
         "expected": Share(70, 100),

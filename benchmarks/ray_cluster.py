@@ -100,7 +100,8 @@ class Cluster:
         try:
             deadline = time.monotonic() + _START_S
             while len(self.replicas()) < replicas:
-                if serve.poll() is not None or time.monotonic() > deadline:
+                failed = "DEPLOY_FAILED" in self.log() or serve.poll() is not None
+                if failed or time.monotonic() > deadline:
                     raise RuntimeError(f"Ray did not serve:\n{self.log()}")
                 time.sleep(0.5)
             yield

@@ -150,8 +150,9 @@ class Replica:
         return self.toll.since_last(self.service.clock())
 
 
-def build(options: Options) -> Application:
-    """The application; `SAN_*` variables of this shell go to the replicas, `settings` over them."""
+def build(args: dict[str, Any]) -> Application:
+    """The application with `Options`; `SAN_*` variables of this shell go to the replicas, too."""
+    options = Options.model_validate(args)
     shell = {
         name: value
         for name, value in os.environ.items()

@@ -28,6 +28,7 @@ from service.http.routes.classify import (
 )
 from service.http.routes.console import add_console
 from service.http.routes.feedback import feedback_router
+from service.http.routes.headroom import LoadReport, headroom_router
 from service.http.routes.health import health_router
 from service.http.routes.metrics import metrics_router
 from service.http.routes.open_inference import open_inference_router
@@ -136,6 +137,7 @@ def make_api(
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
     api.include_router(feedback_router(service, limits))
+    api.include_router(headroom_router(service))
     api.include_router(health_router(service))
     api.include_router(metrics_router(Exporter(service)))
     api.include_router(open_inference_router(service, limits))
@@ -169,4 +171,5 @@ def make_app(settings: Settings, service: Service, *, ready_first: bool = False)
     clients = ClientIdentity(keyed=keys.keyed, trusted_proxies=settings.trusted_proxies)
     app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
     app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
-    return RequestId(Problems(TrailingSlash(app, "/v2/")), service.clock)
+    app = LoadReport(Problems(TrailingSlash(app, "/v2/")), service.headroom)
+    return RequestId(app, service.clock)

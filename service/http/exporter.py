@@ -169,22 +169,12 @@ def _load(service: Service) -> Iterator[Family]:
         "Time the work in flight will take.",
         load.drain_ms(service.clock()) / 1000,
     )
-<<<<<<< HEAD
-=======
     yield _counter(
         "san_engine_busy_seconds",
         "Time the engine spent running batches; its rate is the share in use.",
         [],
         [([], service.ledger.engine_ms / 1000)],
     )
-    yield _gauge("san_workers", "Processes that serve the port.", 1)
-    yield _counter(
-        "san_worker_restarts",
-        "Workers that were started in the place of one that died.",
-        [],
-        [([], float(service.crew.successor))],
-    )
->>>>>>> main
     yield _gauge(
         "san_cpu_quota_cores", "Cores that the CPU quota leaves; 0: no quota.", cpu_quota() or 0.0
     )

@@ -1,6 +1,7 @@
 """Several processes on one port. Nothing else in the service knows that there are others.
 
-`supervisor` starts them with uvicorn's own supervisor. `relay` is a layer around each worker's
-application: where one worker's answer would not do, it asks the others for theirs and combines
-them. `metrics` adds up what the workers counted.
+supervisor  starts them, by uvicorn's own supervisor
+relay       a layer around an application that answers for all of them where one would not do
+workers     how workers on one port reach one another
+metrics     adds up what the workers counted
 """

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from service.processes.relay import Relay
+from service.processes.workers import WorkerRelay
 
 logger = logging.getLogger(__name__)
 
@@ -50,31 +50,13 @@ class _WorkerConfig(uvicorn.Config):
         _leave_with_parent()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor's to act on
         app, self.http = self._make()
-        self.app = _Related(app, self._directory)
+        self.app = WorkerRelay(app, self._directory)
         super().load()
 
 
 def _leave_with_parent() -> None:
     """Have the kernel send SIGTERM when the supervisor is gone, even if it was killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-class _Related:
-    """A worker's application with the relay around it, open for as long as the lifespan."""
-
-    def __init__(self, app: ASGIApp, directory: Path) -> None:
-        self._relay = Relay(app, directory)
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            await self._relay(scope, receive, send)
-            return
-        await self._relay.open()
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            await self._relay.close()
 
 
 def supervise(make: MakeWorker, **options: Any) -> int:

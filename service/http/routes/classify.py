@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from san_core.errors import NotAnImageError, SanError
+from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
 from service.errors import ParameterError
@@ -162,6 +163,7 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
 
     @router.post(
         "/classify",
+        summary="Classify an image within a budget",
         response_model=ClassifySchema,
         responses=PROBLEMS,
         openapi_extra=facts(Access.API, classifies=True, **_OPENAPI),
@@ -172,14 +174,25 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
             Query(
                 gt=0,
                 le=MAX_BUDGET_MS,
-                description="time allowed, in ms; none: the most accurate point",
+                description="milliseconds from the first byte received to the answer; left out: "
+                "the most accurate point",
+                examples=[20],
             ),
         ] = None,
         resolution: Annotated[
             int | None,
-            Query(ge=MIN_RESOLUTION, le=MAX_RESOLUTION, description="pin the resolution"),
+            Query(
+                ge=MIN_RESOLUTION,
+                le=MAX_RESOLUTION,
+                description="run at this size, whatever the budget",
+            ),
         ] = None,
-        mode: Annotated[Mode | None, Query(description="pin the mode")] = None,
+        mode: Annotated[
+            Mode | None, Query(description="run in this mode; left out: the measured best")
+        ] = None,
+        precision: Annotated[
+            Precision | None, Query(description="run in this arithmetic; left out: the better buy")
+        ] = None,
         min_accuracy: Annotated[
             float | None,
             Query(ge=0, le=1, description="consider only points at least this accurate"),

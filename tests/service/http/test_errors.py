@@ -92,7 +92,7 @@ def test_a_bundle_that_was_never_evaluated_claims_no_accuracy(make_settings, tmp
         assert problem["smallest_budget_ms"] > 0
         assert problem["expected_accuracy"] is None
         problem = check_problem(client.post("/classify?min_accuracy=0.001", content=picture()), 422)
-        assert "never evaluated" in problem["detail"]
+        assert "No accuracy was measured" in problem["detail"]
         assert client.post("/classify", content=picture()).json()["expected_accuracy"] is None
 
 

@@ -171,7 +171,8 @@ async def _within_budget(args: argparse.Namespace, path: Path | None, images: li
             *((name, str(value)) for name, value in pins.items() if value is not None),
         ]
     )
-    service = make_service(Settings(bundle=path, agreement_fraction=0, access_log=False))
+    options: dict[str, Any] = {"bundle": path, "agreement_fraction": 0, "access_log": False}
+    service = make_service(Settings(**options))
     failed = 0
     await service.start()
     try:

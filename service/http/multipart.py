@@ -1,8 +1,4 @@
-"""Finding the image in a body: the bytes decide, not the Content-Type.
-
-`curl --data-binary` sends a form's Content-Type with a bare image; that must work. Only a body that
-begins with the announced boundary is taken apart.
-"""
+"""The files in a form."""
 
 from __future__ import annotations
 
@@ -14,70 +10,78 @@ from service.errors import ParameterError
 FIELD = "image"
 
 
-def image_bytes(body: bytes, content_type: bytes | None) -> bytes:
-    """The image itself: the body, or the part of a form that is called `image`."""
+def boundary_of(body: bytes, content_type: bytes | None) -> bytes | None:
+    """What separates the parts, if the body is a form.
+
+    `curl --data-binary` sends a form's Content-Type with a bare image; that must work. So only a
+    body that begins with the announced boundary is a form.
+    """
     if not content_type or b"multipart/form-data" not in content_type.lower():
-        return body
+        return None
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary or not body.lstrip(b"\r\n").startswith(b"--" + boundary):
-        return body
-    return _field(body, boundary)
+        return None
+    return boundary
 
 
-def _field(body: bytes, boundary: bytes) -> bytes:
-    found: list[bytes] = []
-    names: list[str] = []
-    header_name = bytearray()
-    header_value = bytearray()
-    wanted = False
+class _Parts:
+    """Gathers the parts of a form as the parser comes upon them."""
 
-    def on_part_begin() -> None:
-        nonlocal wanted
-        wanted = False
+    def __init__(self) -> None:
+        self.files: list[tuple[str, list[bytes]]] = []
+        """Field and pieces of every part that is a file or is called `image`."""
+        self.names: list[str] = []
+        self._name = bytearray()
+        self._value = bytearray()
+        self._pieces: list[bytes] | None = None
 
-    def on_header_begin() -> None:
-        header_name.clear()
-        header_value.clear()
+    def on_part_begin(self) -> None:
+        self._pieces = None
 
-    def on_header_field(data: bytes, start: int, end: int) -> None:
-        header_name.extend(data[start:end])
+    def on_header_begin(self) -> None:
+        self._name.clear()
+        self._value.clear()
 
-    def on_header_value(data: bytes, start: int, end: int) -> None:
-        header_value.extend(data[start:end])
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._name.extend(data[start:end])
 
-    def on_header_end() -> None:
-        nonlocal wanted
-        if bytes(header_name).lower() == b"content-disposition":
-            name = (
-                parse_options_header(bytes(header_value))[1]
-                .get(b"name", b"")
-                .decode("utf-8", "replace")
-            )
-            names.append(name)
-            wanted = name == FIELD
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value.extend(data[start:end])
 
-    def on_part_data(data: bytes, start: int, end: int) -> None:
-        if wanted:
-            found.append(data[start:end])
+    def on_header_end(self) -> None:
+        if bytes(self._name).lower() != b"content-disposition":
+            return
+        _, options = parse_options_header(bytes(self._value))
+        name = options.get(b"name", b"").decode("utf-8", "replace")
+        self.names.append(name)
+        if name == FIELD or b"filename" in options:
+            self._pieces = []
+            self.files.append((name, self._pieces))
 
-    parser = MultipartParser(
-        boundary,
-        {
-            "on_part_begin": on_part_begin,
-            "on_header_begin": on_header_begin,
-            "on_header_field": on_header_field,
-            "on_header_value": on_header_value,
-            "on_header_end": on_header_end,
-            "on_part_data": on_part_data,
-        },
-    )
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._pieces is not None:
+            self._pieces.append(data[start:end])
+
+
+def files(body: bytes, boundary: bytes) -> list[bytes]:
+    """The images in a form: every field `image`, or the one file of any other name."""
+    parts = _Parts()
+    events = ("part_begin", "header_begin", "header_field", "header_value", "header_end")
+    callbacks = {f"on_{event}": getattr(parts, f"on_{event}") for event in (*events, "part_data")}
+    parser = MultipartParser(boundary, callbacks)
     try:
         parser.write(body)
         parser.finalize()
     except FormParserError as error:
         raise ParameterError(f"The form cannot be read: {error}.", FIELD) from error
-    if names.count(FIELD) != 1:
-        there = ", ".join(repr(n[:40]) for n in names[:8]) or "none"
-        raise ParameterError(f"The form must have one field 'image'; it has: {there}.", FIELD)
-    return b"".join(found)
+    found = [pieces for name, pieces in parts.files if name == FIELD]
+    if not found and len(parts.files) == 1:
+        found = [parts.files[0][1]]
+    if not found:
+        there = ", ".join(repr(name[:40]) for name in parts.names[:8]) or "none"
+        raise ParameterError(
+            f"Send each image in a form field 'image', as a file; the fields here are: {there}.",
+            FIELD,
+        )
+    return [b"".join(pieces) for pieces in found]

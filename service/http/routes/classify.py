@@ -11,14 +11,14 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from san_core.errors import NotAnImageError, SanError
+from san_core.errors import SanError
 from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
 from service.errors import ParameterError
 from service.http.body import Incoming
+from service.http.inputs import images_in
 from service.http.middleware import REQUEST_ID, header, traceparent
-from service.http.multipart import image_bytes
 from service.http.openapi import problems
 from service.http.protocol import FIRST_BYTE
 from service.http.route_facts import Access, facts
@@ -50,11 +50,9 @@ class HttpExchange:
     async def receive(self) -> bytes:
         """Read the body and find the image in it."""
         body = await self._incoming.read()
-        image = image_bytes(body, self._content_type)
-        if not image:
-            raise NotAnImageError("The body is empty; send the image's bytes.")
+        images, _ = images_in(body, self._content_type, most=1)
         self._incoming.watch()
-        return image
+        return images[0]
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer."""

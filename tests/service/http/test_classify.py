@@ -1,3 +1,4 @@
+import base64
 import http.client
 import json
 import re
@@ -61,6 +62,11 @@ def test_the_same_image_gives_the_same_answer_however_it_is_sent(client):
     )
     form = client.post("/classify", files={"image": ("a.jpg", image, "text/plain")})
     assert form.json()["predictions"] == plain
+    other = client.post("/classify", files={"file": ("a.jpg", image)})
+    assert other.json()["predictions"] == plain
+    text = base64.b64encode(image).decode()
+    for body in ({"image": text}, {"image": f"data:image/jpeg;base64,{text}"}):
+        assert client.post("/classify", json=body).json()["predictions"] == plain
 
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM"])

@@ -67,9 +67,17 @@ class _Parts:
 def files(body: bytes, boundary: bytes) -> list[bytes]:
     """The images in a form: every field `image`, or the one file of any other name."""
     parts = _Parts()
-    events = ("part_begin", "header_begin", "header_field", "header_value", "header_end")
-    callbacks = {f"on_{event}": getattr(parts, f"on_{event}") for event in (*events, "part_data")}
-    parser = MultipartParser(boundary, callbacks)
+    parser = MultipartParser(
+        boundary,
+        {
+            "on_part_begin": parts.on_part_begin,
+            "on_header_begin": parts.on_header_begin,
+            "on_header_field": parts.on_header_field,
+            "on_header_value": parts.on_header_value,
+            "on_header_end": parts.on_header_end,
+            "on_part_data": parts.on_part_data,
+        },
+    )
     try:
         parser.write(body)
         parser.finalize()

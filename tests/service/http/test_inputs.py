@@ -82,7 +82,7 @@ def test_a_list_of_one_is_answered_with_a_list():
         (b'{"image": "https://example.org/a.jpg"}', None, "is a URL"),
         (b'{"images": []}', None, "Send JSON as"),
         (b'{"picture": "x"}', None, "The members here are: 'picture'"),
-        (b'{"image": 7}', None, "image is no string"),
+        (b'{"image": 7}', None, "Send JSON as"),
         (b'{"image": "abc"}', None, "image is not base64"),
         (b'{"image"', None, "neither an image nor JSON"),
         (b"[[]]", None, "images[0] is no string"),

@@ -85,8 +85,8 @@ train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step
 		--batch-size 16 --learning-rate 0.01 --output runs/smoke/run --export runs/smoke/bundle.safetensors
 	$(BIN)/san describe runs/smoke/bundle.safetensors
 
-build: $(READY) ## Build the wheel into dist/
-	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+build: $(READY) ## Build the wheels of san-serve and of san-client alone into dist/
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist . ./packaging/san-client
 
 clean: ## Remove what builds, tests and runs leave behind
 	rm -rf build dist htmlcov .coverage .coverage.* coverage.xml .pytest_cache .mypy_cache \

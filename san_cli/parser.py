@@ -7,6 +7,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+_FEW = 16
+
 
 class Parser(argparse.ArgumentParser):
     """argparse, without a page of usage before each error."""
@@ -37,6 +39,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word: what was probably meant, if anything was."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else "."
+    """The end of a sentence about an unknown word: what was probably meant, or what is known."""
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; known are {', '.join(words)}." if len(words) <= _FEW else "."

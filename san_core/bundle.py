@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -34,7 +34,11 @@ from san_core.errors import (
 from san_core.frontier import OperatingPoint, Precision
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
+from san_core.resolution import check_resolution
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+
+if TYPE_CHECKING:
+    from san_core.classification import Prediction
 
 FORMAT_VERSION = 1
 DEFAULT_BUNDLE = Path(__file__).parent / "default_bundle" / "default.safetensors"
@@ -103,6 +107,25 @@ class Bundle:
     network: ScaleAdaptiveNetwork
     extras: dict[str, Tensor] = field(default_factory=dict)
     path: Path | None = None
+
+    def classify(
+        self,
+        image: bytes | Path | str,
+        resolution: int | None = None,
+        mode: Mode | None = None,
+        top_k: int = 5,
+    ) -> "list[Prediction]":
+        """Classify an image file, at the most accurate resolution and mode unless others are named.
+
+        This is torch, one image at a time; `san serve` is several times as fast.
+        """
+        from san_core import classification
+
+        if resolution is None:
+            resolution = classification.best_resolution(self.manifest)
+        mode = mode or classification.best_mode(self.manifest, check_resolution(resolution))
+        file = Path(image) if isinstance(image, str) else image
+        return classification.classify(self, file, resolution, mode, top_k)
 
 
 def save(

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -100,7 +101,7 @@ def _files(paths: list[Path]) -> Iterator[Path]:
 def _plainly(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
     """By the library alone, at one resolution."""
     from san_core.bundle import load
-    from san_core.classification import best_mode, best_resolution, classify
+    from san_core.classification import best_mode, best_resolution
     from san_core.resolution import check_resolution
 
     bundle = load(path)
@@ -110,10 +111,12 @@ def _plainly(args: argparse.Namespace, path: Path | None, images: list[Path]) ->
         resolution = check_resolution(args.resolution)
     mode = args.mode or best_mode(bundle.manifest, resolution)
     failed = 0
+    with suppress(ImageError):
+        bundle.classify(images[0], resolution, mode)  # what is done once is not the image's time
     for image in images:
         began = time.perf_counter()
         try:
-            predictions = classify(bundle, image, resolution, mode, args.top_k)
+            predictions = bundle.classify(image, resolution, mode, args.top_k)
         except ImageError as error:
             print(f"{image}: {error}", file=sys.stderr)
             failed += 1

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from san_core.errors import OfficialCheckpointError
 from san_core.meta_learner import LinearMetaLearner
+from san_core.network_config import NetworkConfig
 from san_core.private_batch_norm import AFFINE, STATISTICS
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 OFFICIAL_RESOLUTIONS = (224, 192, 160, 128, 96)
 ARCHITECTURES = ("resnet18", "resnet50", "mobilenet_v2")

@@ -227,7 +227,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("san_core.bundle.save_file", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(BundleError, match="No space left"):
         save(file, network, manifest)
     assert file.read_bytes() == before

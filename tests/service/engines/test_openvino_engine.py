@@ -11,7 +11,8 @@ from san_core.architectures import FIRST_CLASS
 from san_core.bundle import Bundle, Manifest
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.network_config import NetworkConfig
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.engines import openvino_engine
 from service.engines.cpu_probe import CpuDecision
 from service.engines.openvino_engine import OpenVinoEngine

@@ -18,6 +18,7 @@ from service.engines.torch_engine import TorchEngine, resolve_device
 from service.errors import EngineUnavailableError
 from service.http.auth import Authentication, Keys
 from service.http.exporter import Exporter
+from service.http.limits import ClientLimits
 from service.http.middleware import FastPath, Problems, RequestId, TrailingSlash
 from service.http.openapi import Api
 from service.http.route_facts import RouteTable
@@ -42,7 +43,7 @@ from service.scheduling.load import Load
 from service.serving.bundle_reader import BundleReader
 from service.serving.deployment import Engines, Machinery
 from service.serving.service import Service
-from service.settings import Settings
+from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ def make_service(
     return Service(machinery, lambda bundle: choose_engines(settings, bundle))
 
 
-def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
+def make_api(service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits) -> FastAPI:
     """The routes and their document."""
 
     @asynccontextmanager
@@ -138,22 +139,28 @@ def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
     api.exception_handlers.clear()  # every error goes on to `Problems`
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
-    api.include_router(feedback_router(service))
+    api.include_router(feedback_router(service, limits))
     api.include_router(health_router(service))
     api.include_router(metrics_router(Exporter(service)))
-    api.include_router(open_inference_router(service))
+    api.include_router(open_inference_router(service, limits))
     add_console(api)
     return api
 
 
 def make_app(settings: Settings, service: Service) -> ASGIApp:
     """The whole application for a service."""
+    limits = ClientLimits(
+        max_requests=settings.max_inflight,
+        max_bytes=settings.max_inflight_megabytes * MEGA,
+        share=settings.client_share,
+    )
     endpoint = ClassifyEndpoint(
         service.pipeline,
+        limits,
         max_bytes=settings.max_body_bytes,
         timeout_s=settings.receive_timeout_s,
     )
-    api = make_api(service, endpoint)
+    api = make_api(service, endpoint, limits)
 
     def on_refused(scope: Scope, error: Exception) -> None:
         note_refusal(service.pipeline, scope, error)

@@ -94,6 +94,19 @@ class Settings(BaseSettings):
         512, ge=1, le=1_000_000, description="megabytes of request bodies inside at once"
     )
 
+    client_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="share of the requests and bytes inside that one client may have",
+    )
+    max_connections: int = Field(
+        4096,
+        ge=8,
+        le=1_000_000,
+        description="connections open at once; one address gets a quarter of them",
+    )
+
     # weight cache
     cache_megabytes: int = Field(
         1536, ge=1, le=1_000_000, description="megabytes that main networks kept ready may occupy"

@@ -5,6 +5,7 @@ Whatever else people send by mistake is answered with the cure.
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 import re
 from typing import Any
@@ -13,8 +14,9 @@ import orjson
 
 from san_core.errors import NotAnImageError
 from service.errors import ParameterError
-from service.http.multipart import FIELD, boundary_of, files
+from service.http.multipart import FIELD, form_images
 
+_AT_ONCE = 65_536
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(;[\w=.+-]+)*;base64,", re.ASCII)
 _URL = re.compile(r"(https?|ftp|file|s3|gs)://", re.IGNORECASE)
 _JSON_HELP = (
@@ -23,14 +25,15 @@ _JSON_HELP = (
 )
 
 
-def images_in(body: bytes, content_type: bytes | None, most: int) -> tuple[list[bytes], bool]:
+async def images_in(body: bytes, content_type: bytes | None, most: int) -> tuple[list[bytes], bool]:
     """The images, and whether the client asked for a list of answers."""
-    boundary = boundary_of(body, content_type)
-    if boundary is not None:
-        images = files(body, boundary)
+    images = await form_images(body, content_type)
+    if images is not None:
         many = len(images) > 1
     elif body[:1] in (b"{", b"[", b'"') or body[:5] == b"data:":
-        images, many = _from_json(body)
+        # base64 of an image takes as long as the image is large.
+        large = len(body) > _AT_ONCE
+        images, many = await asyncio.to_thread(_from_json, body) if large else _from_json(body)
     else:
         _check_plain(body, content_type)
         images, many = [body], False

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from san_core.errors import SanError
 from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
 from service.http.body import Incoming
+from service.http.limits import ClientLimits
 from service.http.middleware import REQUEST_ID, header
 from service.http.open_inference.inference import check_range, encode_answers, infer
 from service.http.open_inference.request import InferRequest, parse_request
@@ -62,8 +63,9 @@ def served(service: Service, name: str, version: str | None = None) -> Deploymen
 class InferEndpoint:
     """The ASGI application behind `infer`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, limits: ClientLimits) -> None:
         self._service = service
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -72,6 +74,7 @@ class InferEndpoint:
             incoming = Incoming(
                 scope,
                 receive,
+                self._limits,
                 max_bytes=settings.max_body_bytes,
                 timeout_s=settings.receive_timeout_s,
             )
@@ -118,8 +121,9 @@ class InferEndpoint:
             raise CompressedBodyError("Send the body without a Content-Encoding.")
         drain_ms = service.machinery.load.drain_ms(service.clock())
         # The budget is in the body, so a place is needed to read it; each image then gets its own.
-        with service.admission.enter(incoming.expected_bytes, drain_ms):
+        with service.admission.enter(0, drain_ms):
             request = await self._read(scope, incoming)
+        incoming.allowance.add_requests(len(request) - 1)
         if request.pixels is not None:
             check_range(request.pixels, deployment.preprocessing)
         return request
@@ -138,7 +142,7 @@ def _text(scope: Scope, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def open_inference_router(service: Service) -> APIRouter:
+def open_inference_router(service: Service, limits: ClientLimits) -> APIRouter:
     """The routes."""
     router = APIRouter(prefix="/v2", tags=["open inference protocol"])
 
@@ -199,7 +203,7 @@ def open_inference_router(service: Service) -> APIRouter:
         limit = service.settings.max_resolution
         return model_metadata(deployment.manifest, deployment.engine.name, limit)
 
-    router.include_router(_infer_router(InferEndpoint(service)))
+    router.include_router(_infer_router(InferEndpoint(service, limits)))
     return router
 
 

@@ -87,7 +87,9 @@ def test_the_page_preloads_every_module():
 def test_the_examples_are_there():
     named = re.findall(r'^  \["([a-z-]+)", "', (ASSETS / "picture.js").read_text("utf-8"), re.M)
     assert len(named) == 6
-    assert {f"{name}.jpg" for name in named} == {p.name for p in (ASSETS / "examples").glob("*.jpg")}
+    assert {f"{name}.jpg" for name in named} == {
+        p.name for p in (ASSETS / "examples").glob("*.jpg")
+    }
     sources = (ASSETS / "examples" / "SOURCES.md").read_text("utf-8")
     assert all(f"{name}.jpg" in sources for name in named)
 

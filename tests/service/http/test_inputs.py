@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 
@@ -10,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from san_core.errors import SanError
-from service.http.inputs import images_in
+from service.http import inputs
+
+
+def images_in(*args):
+    return asyncio.run(inputs.images_in(*args))
+
 
 FORM = b"multipart/form-data; boundary=B"
 URLENCODED = b"application/x-www-form-urlencoded"

@@ -27,9 +27,9 @@ _JSON_HELP = (
 
 async def images_in(body: bytes, content_type: bytes | None, most: int) -> tuple[list[bytes], bool]:
     """The images, and whether the client asked for a list of answers."""
-    images = await form_images(body, content_type)
-    if images is not None:
-        many = len(images) > 1
+    form = await form_images(body, content_type)
+    if form is not None:
+        images, many = form, len(form) > 1
     elif body[:1] in (b"{", b"[", b'"') or body[:5] == b"data:":
         # base64 of an image takes as long as the image is large.
         large = len(body) > _AT_ONCE

@@ -27,6 +27,12 @@ class Settings(BaseSettings):
         description="where what was measured on this host is kept; beside the bundle if it can "
         "be written there, else the user's cache directory",
     )
+    machine: str | None = Field(
+        None,
+        max_length=253,
+        description="what the machine is called whose measurements are kept; its host name by "
+        "default, which in a container may be new at each start",
+    )
 
     # what runs it
     engine: Literal["auto", "openvino", "torch"] = Field(

@@ -255,7 +255,7 @@ async def deploy(
     )
     try:
         key = store_key(
-            host_name(),
+            host_name(machinery.settings.machine),
             engine.name,
             engine.device,
             repr(sorted(facts.items())),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from service.observability.ledger import SECONDS, Ledger
-from service.request.record import RequestRecord
+from service.request.record import Outcome, RequestRecord
 
 
 class Makers(Protocol):
@@ -107,3 +107,43 @@ class ReplicaMetrics:
         """What is only true at this moment."""
         self._ready.set(float(ready))
         self._inside.set(float(inside))
+
+
+class Toll:
+    """What load cost clients, between one look and the next."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._last = self._sums()
+        self._last_ms: float | None = None
+
+    def _sums(self) -> tuple[float, float, float, float, float]:
+        ledger = self._ledger
+        outcomes: dict[str, int] = {}
+        for (_, _, outcome, _), n in ledger.requests.items():
+            outcomes[outcome] = outcomes.get(outcome, 0) + n
+        missed = sum(n for (result, _), n in ledger.budgets.items() if result in _BROKEN)
+        return (
+            ledger.shortfall_sum,
+            float(sum(ledger.accuracy_served.values())),
+            float(missed),
+            float(sum(n for outcome, n in outcomes.items() if outcome != Outcome.REJECTED)),
+            ledger.engine_ms / 1000,
+        )
+
+    def since_last(self, now_ms: float) -> dict[str, float]:
+        """Accuracy short per answer, share of promises refused or broken, share of time in use."""
+        sums, last_ms = self._sums(), self._last_ms
+        short, answers, broken, requests, busy_s = (
+            a - b for a, b in zip(sums, self._last, strict=True)
+        )
+        self._last, self._last_ms = sums, now_ms
+        seconds = (now_ms - last_ms) / 1000 if last_ms is not None else 0.0
+        return {
+            "short": short / answers if answers else 0.0,
+            "broken": broken / requests if requests else 0.0,
+            "busy": busy_s / seconds if seconds > 0 else 0.0,
+        }
+
+
+_BROKEN = ("missed", "refused")

@@ -75,7 +75,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Run the benchmarks and rewrite docs/performance.md (BENCH= runs one, DATA= has labelled images)
+bench: $(READY) ## Run the benchmarks and rewrite the pages on performance (BENCH= runs one, DATA= has labelled images)
 	$(BIN)/python -m benchmarks.$(BENCH) $(if $(DATA),--data $(DATA))
 
 train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step work

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from importlib import metadata
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
@@ -173,4 +174,12 @@ def make_app(settings: Settings, service: Service) -> ASGIApp:
     app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
     app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
     app = LoadReport(Problems(TrailingSlash(app, "/v2/")), service.headroom)
+    if settings.cors_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=("*",),
+        )
     return RequestId(app, service.clock)

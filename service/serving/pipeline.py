@@ -14,10 +14,10 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from san_core.errors import SanError
 from san_core.preprocessing import ImageHeader
+from service.engines.base import Images
 from service.errors import (
     ClientGoneError,
     DrainingError,
@@ -42,8 +42,8 @@ from service.serving.answers import AnswerCache, Known
 from service.serving.choosing import Chooser, Limits
 from service.serving.deployment import Deployment
 
-Pixels = NDArray[np.float32]
-"""An image that needs no decoding: [T, T, 3], normalised as the bundle wants it."""
+Pixels = Images
+"""An image that needs no decoding: [T, T, 3]."""
 
 
 Observe = Callable[[RequestRecord, Answer | None, bytes | Pixels | None], None]
@@ -266,7 +266,7 @@ class Pipeline:
         terms = record.terms
         if self._answers is None or not isinstance(image, bytes):
             return None
-        if terms.resolution is not None or terms.mode is not None:
+        if (terms.resolution, terms.mode, terms.precision) != (None, None, None):
             return None
         # An idle host is the most that a run could buy.
         idle = deployment.idle_host.look(header, len(image), terms.budget_ms, terms.min_accuracy)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from importlib import metadata
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
@@ -21,6 +22,7 @@ from service.http.limits import ClientLimits
 from service.http.middleware import FastPath, Problems, RequestId, TrailingSlash
 from service.http.openapi import Api
 from service.http.route_facts import RouteTable
+from service.http.routes.candidate import candidate_router
 from service.http.routes.classify import (
     ClassifyEndpoint,
     classify_router,
@@ -137,6 +139,7 @@ def make_api(
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
     api.include_router(feedback_router(service, limits))
+    api.include_router(candidate_router(service))
     api.include_router(headroom_router(service))
     api.include_router(health_router(service))
     api.include_router(metrics_router(Exporter(service)))
@@ -172,4 +175,12 @@ def make_app(settings: Settings, service: Service, *, ready_first: bool = False)
     app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
     app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
     app = LoadReport(Problems(TrailingSlash(app, "/v2/")), service.headroom)
+    if settings.cors_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=("*",),
+        )
     return RequestId(app, service.clock)

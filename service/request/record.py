@@ -60,11 +60,15 @@ class RequestRecord:
     terms: Terms
     model: str = ""
     model_version: str = ""
+    bundle: str = ""
+    """SHA-256 of the bundle that served it."""
     outcome: Outcome = Outcome.FAILED
     error: str | None = None
     status: int = 0
     point: OperatingPoint | None = None
     expected_accuracy: float | None = None
+    accuracy_source: str | None = None
+    """`measured`, `interpolated`, or None if no accuracy is claimed."""
     given_up: float = 0.0
     idle: Idle | None = None
     """What this host would have done for it when idle; None if the client pinned the point."""

@@ -116,7 +116,7 @@ def resolutions_router(service: Service) -> APIRouter:
             )
         return max(deployment.catalogue.find(resolution, mode), key=lambda x: x.rank).point
 
-    @router.get("", responses=problems(401, 503))
+    @router.get("", summary="What this host can offer", responses=problems(401, 503))
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
         deployment = deployed()
@@ -135,7 +135,12 @@ def resolutions_router(service: Service) -> APIRouter:
             ],
         )
 
-    @router.post("/{resolution}/warm", status_code=202, responses=problems(401, 422, 503))
+    @router.post(
+        "/{resolution}/warm",
+        summary="Make a size ready ahead of time",
+        status_code=202,
+        responses=problems(401, 422, 503),
+    )
     async def warm(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
@@ -147,7 +152,11 @@ def resolutions_router(service: Service) -> APIRouter:
         service.warm(deployment, point)
         return _warm(point, "building")
 
-    @router.delete("/{resolution}", responses=problems(401, 404, 422, 503))
+    @router.delete(
+        "/{resolution}",
+        summary="Drop a size from the weight cache",
+        responses=problems(401, 404, 422, 503),
+    )
     async def evict(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:

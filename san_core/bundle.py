@@ -10,6 +10,7 @@ somebody asks for it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 import os
@@ -120,8 +121,11 @@ class Bundle:
         path: Path | None = None,
         *,
         arrays: Mapping[str, Array] | None = None,
+        sha256: str = "",
     ) -> None:
         self.manifest = manifest
+        self.sha256 = sha256
+        """Of the file it was read from; empty if it was not."""
         self.extras: dict[str, Any] = dict(extras or {})
         """Tensors beside the network's: the ranges of int8."""
         self.path = path
@@ -273,6 +277,7 @@ def read(path: Path | str | None = None, *, mapped: bool = False) -> Bundle:
         manifest,
         extras={n.removeprefix(_EXTRA): t for n, t in arrays.items() if n.startswith(_EXTRA)},
         path=path,
+        sha256=hashlib.sha256(memory.data).hexdigest(),
         arrays={n.removeprefix(_NETWORK): t for n, t in arrays.items() if n.startswith(_NETWORK)},
     )
 

@@ -1,16 +1,17 @@
 """Reading a bundle into memory that nobody can take away.
 
 Overwriting a mapped file in place kills whoever reads it, so a bundle is never served from the file
-it came from. A single process copies the tensors. Workers map a copy of the file, widened to
-float32, in a directory of their own: its pages are in memory once, however many they are.
+it came from. A single process reads it into its own memory. Workers map a copy of the file in a
+directory of their own: its pages are in memory once, however many they are.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
-from san_core.bundle import Bundle, load, save
+from san_core.bundle import Bundle, read, read_manifest
 from san_core.errors import BundleError
 from service.latency.store import fingerprint
 
@@ -30,13 +31,12 @@ class BundleReader:
         A reader that resumes begins with what the others serve, whatever the file is by now.
         """
         if self._directory is None:
-            bundle = load(path)
-            _own_memory(bundle)
-            return bundle, fingerprint(path)
+            bundle = read(path)
+            return bundle, bundle.sha256
         if self._resume and self._serves.exists():
             self._resume = False
             sha256 = self._serves.read_text()
-            return load(self._copy(sha256)), sha256
+            return read(self._copy(sha256), mapped=True), sha256
         return self._shared(path)
 
     def serves(self, sha256: str) -> None:
@@ -63,20 +63,16 @@ class BundleReader:
         sha256 = fingerprint(path) if path.is_file() else ""
         copy = self._copy(sha256)
         if not copy.exists():
-            bundle = load(path)
+            read_manifest(path)  # a file that is no bundle is not worth a copy
+            beside = copy.with_suffix(".new")
             try:
-                save(copy, bundle.network, bundle.manifest, extras=bundle.extras)
-            except BundleError as error:
+                shutil.copyfile(path, beside)
+            except OSError as error:
                 logger.warning("the workers cannot share the bundle, each has its own: %s", error)
-                _own_memory(bundle)
-                return bundle, sha256
-            if fingerprint(path) != sha256:
-                copy.unlink()
+                bundle = read(path)
+                return bundle, bundle.sha256
+            if fingerprint(beside) != sha256:
+                beside.unlink()
                 raise BundleError(f"{path} was changed while it was read; try again.")
-        return load(copy), sha256
-
-
-def _own_memory(bundle: Bundle) -> None:
-    for tensor in (*bundle.network.parameters(), *bundle.network.buffers()):
-        tensor.data = tensor.data.clone()
-    bundle.extras = {name: tensor.clone() for name, tensor in bundle.extras.items()}
+            beside.replace(copy)
+        return read(copy, mapped=True), sha256

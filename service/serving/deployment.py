@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from san_core.bundle import DEFAULT_BUNDLE, Bundle, Manifest
-from san_core.cost import Cost
 from san_core.frontier import OperatingPoint, frontier
 from service.engines.base import Engine, RunnableNetwork
 from service.engines.weight_cache import BACKGROUND, WeightCache
 from service.latency.catalogue import Catalogue, Listing
-from service.latency.costs import count_costs
+from service.latency.costs import Costs
 from service.latency.idle import IdleHost
 from service.latency.measurement import measure_decode, measure_forward, measure_standin
 from service.latency.model import LatencyModel, Measurements
@@ -147,8 +146,8 @@ class Deployment:
         """The points that no other beats, by what was measured; fastest first."""
         self.idle_host = IdleHost(measurements, self.frontier, self.preprocessing.least_side)
         self._machinery = machinery
-        self.costs: Mapping[tuple[int, str], Cost] = {}
-        """Multiply-adds and bytes per listed shape; counted by `deploy`, off the loop."""
+        self.cost = Costs(engine)
+        """Multiply-adds and bytes of a shape."""
 
     def __enter__(self) -> Deployment:
         """Stay open for a request that began with it."""
@@ -268,9 +267,6 @@ async def deploy(
         store = LatencyStore(places, key)
         measurements, networks = await _measured(machinery, bundle, engines, store)
         deployment = Deployment(machinery, bundle, engines, sha256, measurements)
-        deployment.costs = await machinery.builders.submit(
-            lambda: count_costs(bundle, (x.shape for x in deployment.catalogue.listings))
-        )
         chosen = {listing.point for listing in deployment.frontier}
         for network in networks:
             if network.point in chosen:  # the others were only built to be measured

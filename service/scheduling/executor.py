@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from san_core.frontier import OperatingPoint
-from service.engines.base import RunnableNetwork
+from service.engines.base import Images, RunnableNetwork
 from service.errors import ExpiredError
 from service.images.decoder import Decoded
 from service.latency.model import LatencyModel
@@ -24,7 +24,7 @@ from service.runtime.thread_pool import Workers
 from service.scheduling.batching import BatchQueue, Entry, Plan
 from service.scheduling.load import Load, Promise
 
-Source = NDArray[np.float32] | Callable[[], Decoded]
+Source = Images | Callable[[], Decoded]
 """An image's pixels, or what decodes it: on the engine's thread, saving a change of threads."""
 
 
@@ -68,7 +68,7 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return scores
 
 
-def _pixels(source: Source) -> NDArray[np.float32]:
+def _pixels(source: Source) -> Images:
     return source if isinstance(source, np.ndarray) else source().pixels
 
 

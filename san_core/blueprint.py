@@ -91,8 +91,9 @@ class MainNetworks:
 
     def __init__(self, bundle: Bundle, blueprint: Blueprint) -> None:
         self._config: NetworkConfig = bundle.manifest.network
-        self._calibrated = bundle.manifest.calibrated
         self._arrays = bundle.arrays
+        kept = (name.split(".") for name in self._arrays if name.startswith("calibrated."))
+        self._calibrated = tuple({int(parts[1]) for parts in kept})
         self._blueprint = blueprint
         self._check(str(bundle.path))
 
@@ -141,7 +142,8 @@ class MainNetworks:
         hidden = np.float32(encode(encoding)) * self._float("meta_learner.hidden_weight")
         hidden = np.maximum(hidden + self._float("meta_learner.hidden_bias"), 0.0)  # [L, h]
         sizes = [slot.numel for slot in self._blueprint.kernels]
-        return bias + np.einsum("nh,nh->n", weight, hidden.repeat(sizes, axis=0))
+        product: Floats = np.einsum("nh,nh->n", weight, hidden.repeat(sizes, axis=0))
+        return bias + product
 
     def _norms(self, parts: Ingredients) -> dict[str, Floats]:
         """The BN tensors by their stock names."""

@@ -259,6 +259,10 @@ class Preprocessing:
         np.add(rows, offset, out=rows)
         return numbers
 
+    def denormalise(self, numbers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Turn the network's numbers back into pixel values; they need not be whole."""
+        return (numbers - self.offset) / self.scale
+
     def __call__(self, image: Image.Image, resolution: int) -> "torch.Tensor":
         """Turn an RGB image into a tensor [3, T, T]."""
         import torch  # late: the service never gets here

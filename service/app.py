@@ -40,7 +40,7 @@ from service.runtime.cores import available_cores, plan_cores
 from service.runtime.thread_pool import Workers
 from service.scheduling.load import Load
 from service.serving.bundle_reader import BundleReader
-from service.serving.deployment import Engines, Machinery
+from service.serving.deployment import Machinery
 from service.serving.service import Service
 from service.settings import MEGA, Settings
 
@@ -62,7 +62,7 @@ def wants_gpu(settings: Settings) -> bool:
     return settings.device.startswith("cuda")
 
 
-def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
+def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
     """OpenVINO where it works and nothing else was asked for; torch elsewhere, and on a GPU."""
     cores = max(1, available_cores() // settings.workers)
 
@@ -80,7 +80,7 @@ def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
                 bf16=settings.bf16,
                 cache_dir=settings.cache_dir,
             )
-            return Engines(engine, None)
+            return engine
         except (ImportError, EngineUnavailableError) as error:
             if settings.engine == "openvino":
                 raise EngineUnavailableError(
@@ -93,10 +93,9 @@ def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
         raise EngineUnavailableError(
             f"The torch engine cannot run here: {error}. pip install 'san-serve[torch]'"
         ) from error
-    engine = TorchEngine(
+    return TorchEngine(
         bundle, threads=threads("torch"), max_batch=settings.max_batch, device=settings.device
     )
-    return Engines(engine, None)
 
 
 def make_service(
@@ -122,7 +121,7 @@ def make_service(
         crew=crew,
         reader=BundleReader(crew.directory, resume=crew.successor),
     )
-    return Service(machinery, lambda bundle: choose_engines(settings, bundle))
+    return Service(machinery, lambda bundle: choose_engine(settings, bundle))
 
 
 def make_api(service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits) -> FastAPI:

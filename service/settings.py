@@ -24,8 +24,8 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     cache_dir: Path | None = Field(
         None,
-        description="where what was measured on this host is kept; beside the bundle if it can "
-        "be written there, else the user's cache directory",
+        description="where compiled networks and what was measured on this host are kept; the "
+        "user's cache directory by default",
     )
 
     # what runs it

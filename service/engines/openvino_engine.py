@@ -25,10 +25,12 @@ from san_core.blueprint import MainNetworks
 from san_core.cost import Cost
 from san_core.mode import Mode
 from san_core.quantization import quantised_resolutions, ranges_for
-from service.engines.cpu_probe import CpuDecision, apply, host_key, probe
+from service.engines.base import Images
+from service.engines.cpu_probe import CpuDecision, apply, probe
 from service.engines.disk_cache import DiskCache, user_cache
 from service.engines.openvino_int8 import quantise
 from service.errors import EngineUnavailableError
+from service.runtime.cores import cpu_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,29 +97,30 @@ class OpenVinoNetwork:
         request, self.make_several = self.make_several(), None
         side = self.point.resolution
         most = min(self.most, _SETTLED)
-        images = np.zeros((most, side, side, 3), dtype=np.float32)
+        values = np.zeros((most, side, side, 3), dtype=np.float32)
         for size in range(most, self.least - 1, -1):  # a size's first time costs several runs
-            _infer(request, images[:size])
+            _infer(request, values[:size])
         self.several = request
 
-    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Run a batch [n, T, T, 3] and return logits [n, classes]."""
-        if len(batch) == 1:
-            return _infer(self.single, batch)
+    def run(self, images: Images) -> NDArray[np.float32]:
+        """Run images [n, T, T, 3] and return logits [n, classes]."""
+        values = images.astype(np.float32, copy=False)
+        if len(values) == 1:
+            return _infer(self.single, values)
         logits = []
-        while left := len(batch):
+        while left := len(values):
             request, size = self.single, 1
             if self.several is not None and self.least <= left:
                 request, size = self.several, min(left, self.most)
-            logits.append(_infer(request, batch[:size]))
-            batch = batch[size:]
+            logits.append(_infer(request, values[:size]))
+            values = values[size:]
         return np.concatenate(logits)
 
 
-def _infer(request: Any, images: NDArray[np.float32]) -> NDArray[np.float32]:
+def _infer(request: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
     from openvino import Tensor
 
-    request.set_input_tensor(Tensor(images, shared_memory=True))
+    request.set_input_tensor(Tensor(values, shared_memory=True))
     request.infer()
     logits: NDArray[np.float32] = request.get_output_tensor().data.copy()
     return logits
@@ -211,7 +214,7 @@ class OpenVinoEngine:
         if sizes.most > 1:
             network.make_several = partial(self._several, point, sizes, graph)
         side = point.resolution
-        network.run(np.zeros((1, side, side, 3), dtype=np.float32))  # the first costs several runs
+        network.run(np.zeros((1, side, side, 3), dtype=np.uint8))  # the first costs several runs
         return network
 
     def cost(self, resolution: int, precision: str) -> Cost:
@@ -275,8 +278,9 @@ class OpenVinoEngine:
 
     def _key(self, point: OperatingPoint, what: str) -> str:
         """Names everything that a compiled network depends on."""
-        facts = [*self.describe().values(), host_key(), str(self._max_batch)]
-        return json.dumps([self._bundle.sha256, *map(str, astuple(point)), what, *facts])
+        isa, threads = self._decision.isa, self._threads
+        host = [version("openvino"), cpu_model(), isa, self._float, threads, self._max_batch]
+        return json.dumps([self._bundle.sha256, *map(str, astuple(point)), what, *host])
 
     def _read(self, point: OperatingPoint, what: str) -> tuple[Any, _Sizes] | None:
         """A compiled network that an earlier process left."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from san_core.bundle import Bundle
+    from san_core.preprocessing import Preprocessing
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,12 @@ class Template:
         `versions` names everything that has a say in how it is made. A directory that cannot be
         written, or a file that cannot be read, costs the conversion.
         """
+        template = cls._found(bundle, directory, versions)
+        template._normalise(bundle.manifest.preprocessing)
+        return template
+
+    @classmethod
+    def _found(cls, bundle: Bundle, directory: Path, versions: str) -> Template:
         config = bundle.manifest.network
         name = shipped_name(config.architecture, config.num_classes, config.generate_stem)
         key = hashlib.sha256(f"{name} {versions}".encode()).hexdigest()[:16]
@@ -104,6 +111,20 @@ class Template:
                 serialize(self._graph, draft)
                 draft.with_suffix(".bin").replace(path.with_suffix(".bin"))
                 draft.replace(path)
+
+    def _normalise(self, preprocessing: Preprocessing) -> None:
+        """Make normalising the graph's first step: it takes pixel values, [n, h, w, 3]."""
+        import numpy as np
+        from openvino import opset13 as ops
+
+        (pixels,) = self._graph.get_parameters()
+        consumers = pixels.output(0).get_target_inputs()
+        mean, std = (255.0 * np.asarray(x) for x in (preprocessing.mean, preprocessing.std))
+        centred = ops.subtract(pixels, mean.astype(np.float32))
+        normal = ops.divide(centred, std.astype(np.float32))
+        for consumer in consumers:
+            consumer.replace_source_output(normal.output(0))
+        self._graph.validate_nodes_and_infer_types()
 
     def fill(self, tensors: Mapping[str, NDArray[np.float32]]) -> Any:
         """Return a graph of its own with `tensors`, a state dict of the folded architecture.

@@ -26,8 +26,8 @@ _MOST_SCANNED_MEGAPIXELS = 1000
 class Decoded:
     """One image, ready to run."""
 
-    pixels: NDArray[np.float32]
-    """[T, T, 3], normalised."""
+    pixels: NDArray[np.uint8]
+    """[T, T, 3]."""
     started_ms: float
     took_ms: float
 
@@ -99,11 +99,11 @@ def _check_scans(header: ImageHeader) -> None:
 
 def to_input(
     data: bytes, preprocessing: Preprocessing, resolution: int, max_pixels: int = MAX_PIXELS
-) -> NDArray[np.float32]:
-    """Decode, resize, crop and normalise: [T, T, 3]; the short way if it is a plain JPEG."""
+) -> NDArray[np.uint8]:
+    """Decode, resize and crop to pixels [T, T, 3]; the short way if it is a plain JPEG."""
     pixels = jpeg.to_pixels(data, preprocessing, resolution, max_pixels=max_pixels)
     if pixels is None:
         at_least = preprocessing.least_side(resolution)
         image = decode(data, max_pixels=max_pixels, at_least=at_least)
         pixels = preprocessing.to_pixels(image, resolution)
-    return preprocessing.normalise(pixels)
+    return pixels

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from san_core.frontier import OperatingPoint
-from service.engines.base import RunnableNetwork
+from service.engines.base import Images, RunnableNetwork
 from service.errors import ExpiredError
 from service.images.decoder import Decoded
 from service.latency.model import LatencyModel
@@ -24,7 +24,7 @@ from service.runtime.thread_pool import Workers
 from service.scheduling.batching import BatchQueue, Entry, Plan
 from service.scheduling.load import Load, Promise
 
-Source = NDArray[np.float32] | Callable[[], Decoded]
+Source = Images | Callable[[], Decoded]
 """An image's pixels, or what decodes it: on the engine's thread, saving a change of threads."""
 
 
@@ -68,7 +68,7 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return scores
 
 
-def _pixels(source: Source) -> NDArray[np.float32]:
+def _pixels(source: Source) -> Images:
     return source if isinstance(source, np.ndarray) else source().pixels
 
 
@@ -204,7 +204,9 @@ class EngineLoop:
         network: RunnableNetwork = _best_cargo(batch).network
         pixels = [_pixels(entry.cargo.source) for entry in batch]
         decoded = self._clock()
-        images = pixels[0][np.newaxis] if len(batch) == 1 else np.stack(pixels)
+        images: Images = pixels[0][np.newaxis]
+        if len(batch) > 1:
+            images = np.stack(pixels)  # type: ignore[assignment]
         logits = network.run(images)
         scores = softmax(logits)
         return _Executed(logits, scores, begun, decoded - begun, self._clock() - decoded)

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from san_core.errors import SanError
 from san_core.preprocessing import ImageHeader
+from service.engines.base import Images
 from service.errors import (
     ClientGoneError,
     DrainingError,
@@ -41,8 +41,8 @@ from service.scheduling.policy import Decision
 from service.serving.choosing import Chooser, Limits
 from service.serving.deployment import Deployment
 
-Pixels = NDArray[np.float32]
-"""An image that needs no decoding: [T, T, 3], normalised as the bundle wants it."""
+Pixels = Images
+"""An image that needs no decoding: [T, T, 3]."""
 
 
 Observe = Callable[[RequestRecord, Answer | None, bytes | Pixels | None], None]

@@ -26,7 +26,9 @@ from service.request.record import RequestRecord
 from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
 from service.serving.choosing import Limits
-from service.serving.deployment import Deployment, EngineChoice, Machinery, deploy
+from service.serving.completion import Completion
+from service.serving.deploying import deploy
+from service.serving.deployment import Deployment, EngineChoice, Machinery
 from service.serving.feedback import FeedbackStore, Judgement, Remembered
 from service.serving.pipeline import Observe, Pipeline, Pixels
 from service.serving.warm_up import rehearse
@@ -37,6 +39,10 @@ logger = logging.getLogger(__name__)
 _DRIFT_CHECK_S = 10.0
 _LAG_CHECK_S = 0.5
 _PREPARE_S = 20.0
+_MEASURE_AGAIN_S = 30.0
+"""Between looks at whether times must be taken again."""
+_PATIENCE_MS, _LOOK_AGAIN_S = 1000.0, 0.02
+"""How long what is done behind requests waits for there to be none, and how often it looks."""
 
 
 class Service:
@@ -228,7 +234,7 @@ class Service:
         try:
             async with self.crew.turn():
                 deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
-                await self._prepare(deployment)
+                await self._rehearse(deployment)
         except Exception as error:
             self.failure = str(error)
             self._settled.set()
@@ -261,10 +267,9 @@ class Service:
             logger.info("no rehearsal: %s", error)
 
     async def _prepare(self, deployment: Deployment) -> None:
-        """Make all of a deployment's frontier ready, in the time there is.
+        """Make all of a deployment's frontier ready, in the time there is, while another serves.
 
-        Who sends traffic to a service that is ready does not want to share the cores with builds.
-        But a bundle must not wait for ever on a busy host: it always has a point that is ready.
+        But a bundle must not wait for ever on a busy host: its essential points are ready.
         """
         try:
             try:
@@ -280,7 +285,28 @@ class Service:
     def _install(self, deployment: Deployment) -> None:
         self.ledger.resolutions = frozenset(deployment.catalogue.resolutions)
         self.pipeline.deployment = deployment
-        self._spawn(deployment.warm_frontier(), "warm up")
+        self._spawn(self._complete(deployment), "complete")
+
+    async def _complete(self, deployment: Deployment) -> None:
+        """Add what a first answer did not need; then look after the times for as long as it serves.
+
+        Workers take turns: two that measure at once measure each other.
+        """
+        completion = Completion(deployment, self.machinery, self._quiet)
+        async with self.crew.turn():
+            await completion.run()
+        while self.deployment is deployment:
+            await asyncio.sleep(_MEASURE_AGAIN_S)
+            drifted = deployment.model.has_drifted(self.clock())
+            if (completion.noisy or drifted) and not self.admission.inside:
+                async with self.crew.turn():
+                    await completion.measure_again(None if drifted else completion.noisy)
+
+    async def _quiet(self) -> None:
+        """Return when no request is inside; after a while in any case."""
+        patience = self.clock() + _PATIENCE_MS
+        while self.admission.inside and self.clock() < patience:  # noqa: ASYNC110 (no event tells)
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _retire(self, old: Deployment) -> None:
         """Close a replaced deployment once the requests that began with it are gone."""

@@ -73,8 +73,11 @@ class ImageExchange:
         await self._siblings.answered()
 
 
-def check_range(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> None:
-    """Refuse pixels that were plainly never normalised, instead of answering nonsense."""
+def pixel_values(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> NDArray[np.float32]:
+    """Undo a client's normalising: engines take values 0 to 255, whole or not.
+
+    Pixels that were plainly never normalised are refused, instead of answering nonsense.
+    """
     ends = np.stack([preprocessing.offset, preprocessing.offset + 255 * preprocessing.scale])
     low, high = float(pixels.min()), float(pixels.max())
     if max(-low, high) > _BEYOND * float(np.abs(ends).max()):
@@ -83,6 +86,7 @@ def check_range(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> No
             f"{ends.min():.2f} to {ends.max():.2f}: (x / 255 - mean) / std, as the metadata says.",
             PIXELS,
         )
+    return preprocessing.denormalise(pixels)
 
 
 async def infer(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -15,11 +16,12 @@ from fastapi import APIRouter
 from starlette.types import Receive, Scope, Send
 
 from san_core.errors import SanError
+from san_core.preprocessing import Preprocessing
 from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
 from service.http.body import Incoming
 from service.http.limits import ClientLimits
 from service.http.middleware import REQUEST_ID, header
-from service.http.open_inference.inference import check_range, encode_answers, infer
+from service.http.open_inference.inference import encode_answers, infer, pixel_values
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import (
     REQUEST_BODY,
@@ -122,19 +124,25 @@ class InferEndpoint:
         drain_ms = service.machinery.load.drain_ms(service.clock())
         # The budget is in the body, so a place is needed to read it; each image then gets its own.
         with service.admission.enter(0, drain_ms):
-            request = await self._read(scope, incoming)
+            request = await self._read(scope, incoming, deployment.preprocessing)
         incoming.allowance.add_requests(len(request) - 1)
-        if request.pixels is not None:
-            check_range(request.pixels, deployment.preprocessing)
         return request
 
-    async def _read(self, scope: Scope, incoming: Incoming) -> InferRequest:
+    async def _read(
+        self, scope: Scope, incoming: Incoming, preprocessing: Preprocessing
+    ) -> InferRequest:
         body = await incoming.read()
         length, budget = _text(scope, _HEADER_LENGTH), _text(scope, b"x-budget-ms")
+
+        def parsed() -> InferRequest:
+            request = parse_request(body, length, budget)
+            if request.pixels is None:
+                return request
+            return replace(request, pixels=pixel_values(request.pixels, preprocessing))
+
         if len(body) <= _PARSED_AT_ONCE:
-            return parse_request(body, length, budget)
-        decoders = self._service.machinery.decoders
-        return await decoders.submit(lambda: parse_request(body, length, budget), scope[FIRST_BYTE])
+            return parsed()
+        return await self._service.machinery.decoders.submit(parsed, scope[FIRST_BYTE])
 
 
 def _text(scope: Scope, name: bytes) -> str | None:

@@ -12,7 +12,6 @@ from service import app
 from service.errors import ReloadError
 from service.http.server import Server
 from service.serving import service as lifecycle
-from service.serving.deployment import Engines
 from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
 
@@ -27,9 +26,9 @@ def engines(monkeypatch):
         if not made:
             engine.building.clear()
         made.append(engine)
-        return Engines(engine, None)
+        return engine
 
-    monkeypatch.setattr(app, "choose_engines", choose)
+    monkeypatch.setattr(app, "choose_engine", choose)
     yield made
     for engine in made:
         engine.building.set()

@@ -75,7 +75,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Run the benchmarks and rewrite docs/performance.md (BENCH= runs one, DATA= has labelled images)
+bench: $(READY) ## Run the benchmarks and rewrite the pages on performance (BENCH= runs one, DATA= has labelled images)
 	$(BIN)/python -m benchmarks.$(BENCH) $(if $(DATA),--data $(DATA))
 
 train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step work
@@ -85,8 +85,8 @@ train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step
 		--batch-size 16 --learning-rate 0.01 --output runs/smoke/run --export runs/smoke/bundle.safetensors
 	$(BIN)/san describe runs/smoke/bundle.safetensors
 
-build: $(READY) ## Build the wheel into dist/
-	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+build: $(READY) ## Build the wheels of san-serve and of san-client alone into dist/
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist . ./packaging/san-client
 
 clean: ## Remove what builds, tests and runs leave behind
 	rm -rf build dist htmlcov .coverage .coverage.* coverage.xml .pytest_cache .mypy_cache \

@@ -39,11 +39,13 @@ from san_core.frontier import OperatingPoint, Precision
 from san_core.mode import Mode
 from san_core.network_config import NetworkConfig
 from san_core.preprocessing import Preprocessing
+from san_core.resolution import check_resolution
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from san_core.classification import Prediction
     from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 Array = NDArray[Any]
@@ -143,6 +145,25 @@ class Bundle:
     def arrays(self) -> Mapping[str, Array]:
         """The tensors of the network's state dict, as they are stored."""
         return {n: t.detach().cpu().numpy() for n, t in self.network.state_dict().items()}
+
+    def classify(
+        self,
+        image: bytes | Path | str,
+        resolution: int | None = None,
+        mode: Mode | None = None,
+        top_k: int = 5,
+    ) -> list[Prediction]:
+        """Classify an image file, at the most accurate resolution and mode unless others are named.
+
+        This is torch, one image at a time; `san serve` is several times as fast.
+        """
+        from san_core import classification
+
+        if resolution is None:
+            resolution = classification.best_resolution(self.manifest)
+        mode = mode or classification.best_mode(self.manifest, check_resolution(resolution))
+        file = Path(image) if isinstance(image, str) else image
+        return classification.classify(self, file, resolution, mode, top_k)
 
 
 def save(

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from importlib import metadata
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
@@ -28,6 +29,7 @@ from service.http.routes.classify import (
 )
 from service.http.routes.console import add_console
 from service.http.routes.feedback import feedback_router
+from service.http.routes.headroom import LoadReport, headroom_router
 from service.http.routes.health import health_router
 from service.http.routes.metrics import metrics_router
 from service.http.routes.open_inference import open_inference_router
@@ -146,6 +148,7 @@ def make_api(service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits)
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
     api.include_router(feedback_router(service, limits))
+    api.include_router(headroom_router(service))
     api.include_router(health_router(service))
     api.include_router(metrics_router(Exporter(service)))
     api.include_router(open_inference_router(service, limits))
@@ -175,4 +178,13 @@ def make_app(settings: Settings, service: Service) -> ASGIApp:
     clients = ClientIdentity(keyed=keys.keyed, trusted_proxies=settings.trusted_proxies)
     app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
     app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
-    return RequestId(Problems(TrailingSlash(app, "/v2/")), service.clock)
+    app = LoadReport(Problems(TrailingSlash(app, "/v2/")), service.headroom)
+    if settings.cors_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=("*",),
+        )
+    return RequestId(app, service.clock)

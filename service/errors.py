@@ -278,8 +278,10 @@ class DrainingError(_RetryError):
 class HttpError(ServiceError):
     """An error of the framework: an unknown path, a method that is not there."""
 
-    def __init__(self, status: int, detail: str, headers: dict[str, str]) -> None:
-        super().__init__(f"{detail.rstrip('.')}.")
+    def __init__(
+        self, status: int, detail: str, headers: dict[str, str], sentence: str | None = None
+    ) -> None:
+        super().__init__(sentence or f"{detail.rstrip('.')}.")
         self.status = status  # type: ignore[misc]
         self.title = detail  # type: ignore[misc]
         self._headers = headers

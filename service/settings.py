@@ -27,6 +27,12 @@ class Settings(BaseSettings):
         description="where compiled networks and what was measured on this host are kept; the "
         "user's cache directory by default",
     )
+    machine: str | None = Field(
+        None,
+        max_length=253,
+        description="name of the machine whose measurements are kept, for a cache directory that "
+        "several machines share; its CPU and quota tell it by default",
+    )
 
     # what runs it
     engine: Literal["auto", "openvino", "torch"] = Field(
@@ -158,6 +164,11 @@ class Settings(BaseSettings):
         description="addresses or networks of proxies whose X-Forwarded-For is believed, comma "
         "separated; none believes nobody",
     )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="origins of web pages elsewhere that may call the API, comma separated, as "
+        "https://app.example.org; * is any; none allows none",
+    )
 
     # what is observed
     agreement_fraction: float = Field(
@@ -191,7 +202,9 @@ class Settings(BaseSettings):
         75.0, gt=0, le=3600, description="how long an idle connection stays open"
     )
 
-    @field_validator("api_keys", "metrics_keys", "admin_keys", "trusted_proxies", mode="before")
+    @field_validator(
+        "api_keys", "metrics_keys", "admin_keys", "trusted_proxies", "cors_origins", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

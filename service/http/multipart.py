@@ -1,4 +1,4 @@
-"""Finding the image in a body: the bytes decide, not the Content-Type.
+"""The images in a form: the bytes decide whether it is one, not the Content-Type.
 
 `curl --data-binary` sends a form's Content-Type with a bare image; that must work. Only a body that
 begins with the announced boundary is taken apart. What that costs is bounded: few parts, few and
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 FIELD = "image"
-MAX_PARTS = 16
+MAX_PARTS = 68
 _AT_ONCE = 65_536
 _LONGEST_CONTENT_TYPE = 512
 """Reading one takes time that grows with the square of its semicolons."""
 
 
-async def image_bytes(body: bytes, content_type: bytes | None) -> bytes:
-    """The image itself: the body, or the part of a form that is called `image`."""
+async def form_images(body: bytes, content_type: bytes | None) -> list[bytes] | None:
+    """Every part called `image`, or the one file of any other name; None if it is no form."""
     if not content_type or b"multipart/form-data" not in content_type.lower():
-        return body
+        return None
     if len(content_type) > _LONGEST_CONTENT_TYPE:
         raise ParameterError(
             f"The Content-Type has {len(content_type)} bytes; at most {_LONGEST_CONTENT_TYPE} are "
@@ -40,7 +40,7 @@ async def image_bytes(body: bytes, content_type: bytes | None) -> bytes:
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary or not body[: len(boundary) + 8].lstrip(b"\r\n").startswith(b"--" + boundary):
-        return body
+        return None
     form, boundaries = _Form(), 0
     try:
         parser = MultipartParser(boundary, form.callbacks())
@@ -58,10 +58,16 @@ async def image_bytes(body: bytes, content_type: bytes | None) -> bytes:
         raise ParameterError(f"The form cannot be read: {error}.", FIELD) from error
     else:
         raise ParameterError("The form has no end: its last boundary is missing.", FIELD)
-    if form.names.count(FIELD) != 1:
+    found = [pieces for name, pieces in form.files if name == FIELD]
+    if not found and len(form.files) == 1:
+        found = [form.files[0][1]]
+    if not found:
         there = ", ".join(repr(name[:40]) for name in form.names[:8]) or "none"
-        raise ParameterError(f"The form must have one field 'image'; it has: {there}.", FIELD)
-    return b"".join(form.found)
+        raise ParameterError(
+            f"Send each image in a form field 'image', as a file; the fields here are: {there}.",
+            FIELD,
+        )
+    return [b"".join(pieces) for pieces in found]
 
 
 class _EndError(Exception):
@@ -72,11 +78,13 @@ class _Form:
     """What the parser finds, as it goes."""
 
     def __init__(self) -> None:
-        self.found: list[bytes] = []
         self.names: list[str] = []
+        self.files: list[tuple[str, list[bytes]]] = []
+        """Name and pieces of every part that is a file, or is called `image`."""
         self._name = bytearray()
         self._value = bytearray()
-        self._disposed = self._wanted = False
+        self._disposed = False
+        self._pieces: list[bytes] | None = None
 
     def callbacks(self) -> MultipartCallbacks:
         """What the parser calls."""
@@ -92,7 +100,7 @@ class _Form:
 
     def on_part_begin(self) -> None:
         """A part begins; it is nobody's until its headers say so."""
-        self._disposed = self._wanted = False
+        self._disposed, self._pieces = False, None
 
     def on_header_begin(self) -> None:
         """A header begins."""
@@ -108,20 +116,23 @@ class _Form:
         self._value.extend(data[start:end])
 
     def on_header_end(self) -> None:
-        """See whether the part is the image."""
+        """See whether the part is an image."""
         if self._name.lower() != b"content-disposition":
             return
         if self._disposed:
             raise ParameterError("A part of the form has two Content-Dispositions.", FIELD)
         self._disposed = True
-        name = parse_options_header(bytes(self._value))[1].get(b"name", b"")
-        self.names.append(name.decode("utf-8", "replace"))
-        self._wanted = name == FIELD.encode()
+        _, options = parse_options_header(bytes(self._value))
+        name = options.get(b"name", b"").decode("utf-8", "replace")
+        self.names.append(name)
+        if name == FIELD or b"filename" in options:
+            self._pieces = []
+            self.files.append((name, self._pieces))
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         """A piece of the part."""
-        if self._wanted:
-            self.found.append(data[start:end])
+        if self._pieces is not None:
+            self._pieces.append(data[start:end])
 
     def on_end(self) -> None:
         """Read no further."""

@@ -12,7 +12,7 @@ import orjson
 
 from service.engines.disk_cache import user_cache
 from service.latency.model import Measurements
-from service.runtime.cgroups import granted_share
+from service.runtime.cgroups import cpu_quota
 from service.runtime.cores import cpu_model
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def store_key(*parts: str) -> str:
 
     The host is its CPU and what of it is granted, not its name: each container has a new one.
     """
-    host = (cpu_model(), str(os.cpu_count()), f"{granted_share() or 0:.2f}")
+    host = (cpu_model(), str(os.cpu_count()), f"{cpu_quota() or 0:.2f}")
     return hashlib.sha256("\0".join((*host, *parts)).encode()).hexdigest()[:24]
 
 

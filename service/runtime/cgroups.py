@@ -16,19 +16,13 @@ _CPUSETS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
 
 def granted_cores(root: Path = Path("/")) -> int | None:
     """Whole cores that the groups of this process grant it; None if they set no limit."""
-    share = granted_share(root)
-    return None if share is None else max(1, int(share))
-
-
-def granted_share(root: Path = Path("/")) -> float | None:
-    """Cores, or a part of one, that the groups grant; None if they set no limit."""
     limits: list[float] = []
     for group in _groups(root):
         limits += [limit for limit in (_quota_v2(group), _quota_v1(group)) if limit is not None]
         cpuset = _cpuset(group)
         if cpuset is not None:
             limits.append(cpuset)
-    return min(limits, default=None)
+    return max(1, int(min(limits))) if limits else None
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:

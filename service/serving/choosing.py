@@ -84,13 +84,19 @@ class Chooser:
         now = self._clock()
         record.model = deployment.manifest.name
         record.model_version = deployment.manifest.version
-        if terms.resolution is None and terms.mode is None:
+        if terms.resolution is None and terms.mode is None and terms.precision is None:
             allowed = None if terms.budget_ms is None else terms.budget_ms - record.timing.receive
             record.idle = deployment.idle_host.look(header, size, allowed, terms.min_accuracy)
-        listings = deployment.considered(terms)
-        if terms.min_accuracy is not None and listings[0].accuracy is None:
+        if terms.precision not in (None, *deployment.catalogue.precisions):
             raise ParameterError(
-                "The bundle served here was never evaluated, so no accuracy can be asked of it; "
+                f"precision {terms.precision} is not available: the bundle and the engine served "
+                f"here have {', '.join(deployment.catalogue.precisions)}.",
+                "precision",
+            )
+        listings = deployment.considered(terms)
+        if terms.min_accuracy is not None and all(x.accuracy is None for x in listings):
+            raise ParameterError(
+                "No accuracy was measured for these points, so none can be asked of them; "
                 "leave min_accuracy out.",
                 "min_accuracy",
             )
@@ -108,7 +114,8 @@ class Chooser:
         )
         decision = choose(situation, options)
         option = decision.option
-        accuracy = next(x.accuracy for x, o in zip(listings, options, strict=True) if o is option)
+        listing = next(x for x, o in zip(listings, options, strict=True) if o is option)
+        accuracy = listing.accuracy
         record.reason = decision.reason
         if decision.verdict is Verdict.INACCURATE:
             raise ParameterError(decision.reason, "min_accuracy")
@@ -125,6 +132,7 @@ class Chooser:
         record.point = option.point
         record.predicted_ms = spent + option.total_ms
         record.expected_accuracy = accuracy
+        record.accuracy_source = listing.accuracy_source
         if accuracy is not None:
             record.given_up = decision.given_up
         # Who cannot be in time is due when predicted: it must not push aside who can.

@@ -69,6 +69,7 @@ def _store(machinery: Machinery, bundle: Bundle, engine: Engine) -> LatencyStore
         places.append(machinery.crew.directory)  # so that one worker measures for all
     facts = {k: v for k, v in engine.describe().items() if k in ("library", "isa", "threads")}
     key = store_key(
+        settings.machine or "",
         engine.name,
         engine.device,
         repr(sorted(facts.items())),

@@ -153,9 +153,9 @@ class Deployment:
 
     def considered(self, terms: Terms) -> Sequence[Listing]:
         """The points the policy chooses among: the frontier, or what a pin leaves."""
-        if terms.resolution is None and terms.mode is None:
+        if terms.resolution is None and terms.mode is None and terms.precision is None:
             return self.frontier
-        return self.catalogue.find(terms.resolution, terms.mode)
+        return self.catalogue.find(terms.resolution, terms.mode, terms.precision)
 
     def is_estimated(self, shape: Shape) -> bool:
         """Whether a shape's times are interpolated from those of others."""

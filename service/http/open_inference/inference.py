@@ -149,8 +149,9 @@ def encode_answers(
         "reason": least.reason,
         "predicted_ms": round(max(answer.record.predicted_ms or 0.0 for answer in answers), 3),
         "spent_ms": round(max(answer.record.timing.total for answer in answers), 3),
-        "budget_met": all(answer.record.met for answer in answers),
     }
+    if request.terms.budget_ms is not None:
+        parameters["budget_met"] = all(answer.record.met for answer in answers)
     if least.expected_accuracy is not None:
         parameters["expected_accuracy"] = least.expected_accuracy
     return encode_response(

@@ -11,14 +11,15 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from san_core.errors import NotAnImageError, SanError
+from san_core.errors import SanError
+from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
 from service.errors import ParameterError
 from service.http.body import Incoming
+from service.http.inputs import images_in
 from service.http.limits import ClientLimits
 from service.http.middleware import REQUEST_ID, header, traceparent
-from service.http.multipart import image_bytes
 from service.http.openapi import problems
 from service.http.protocol import FIRST_BYTE
 from service.http.route_facts import Access, facts
@@ -52,11 +53,9 @@ class HttpExchange:
     async def receive(self) -> bytes:
         """Read the body and find the image in it."""
         body = await self._incoming.read()
-        image = await image_bytes(body, self._content_type)
-        if not image:
-            raise NotAnImageError("The body is empty; send the image's bytes.")
+        images, _ = await images_in(body, self._content_type, most=1)
         self._incoming.watch()
-        return image
+        return images[0]
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer."""
@@ -177,6 +176,7 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
 
     @router.post(
         "/classify",
+        summary="Classify an image within a budget",
         response_model=ClassifySchema,
         responses=PROBLEMS,
         openapi_extra=facts(Access.API, classifies=True, **_OPENAPI),
@@ -187,14 +187,25 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
             Query(
                 gt=0,
                 le=MAX_BUDGET_MS,
-                description="time allowed, in ms; none: the most accurate point",
+                description="milliseconds from the first byte received to the answer; left out: "
+                "the most accurate point",
+                examples=[20],
             ),
         ] = None,
         resolution: Annotated[
             int | None,
-            Query(ge=MIN_RESOLUTION, le=MAX_RESOLUTION, description="pin the resolution"),
+            Query(
+                ge=MIN_RESOLUTION,
+                le=MAX_RESOLUTION,
+                description="run at this size, whatever the budget",
+            ),
         ] = None,
-        mode: Annotated[Mode | None, Query(description="pin the mode")] = None,
+        mode: Annotated[
+            Mode | None, Query(description="run in this mode; left out: the measured best")
+        ] = None,
+        precision: Annotated[
+            Precision | None, Query(description="run in this arithmetic; left out: the better buy")
+        ] = None,
         min_accuracy: Annotated[
             float | None,
             Query(ge=0, le=1, description="consider only points at least this accurate"),

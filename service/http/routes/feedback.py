@@ -42,11 +42,12 @@ def feedback_router(service: Service, limits: ClientLimits) -> APIRouter:
     # The framework would read a body of any size before it looks at it.
     @router.post(
         "/feedback",
+        summary="Say what an image really was",
         responses=problems(401, 404, 408, 409, 413, 422, 503),
         openapi_extra=_REQUEST_BODY,
     )
     async def feedback(request: Request) -> FeedbackSchema:
-        """Say what an image really was; counts towards the live accuracy of its resolution."""
+        """The truth about an earlier answer; it counts towards the live accuracy of its size."""
         timeout_s = service.settings.receive_timeout_s
         incoming = Incoming(
             request.scope, request.receive, limits, max_bytes=_MAX_BYTES, timeout_s=timeout_s

@@ -154,17 +154,19 @@ def open_inference_router(service: Service, limits: ClientLimits) -> APIRouter:
     """The routes."""
     router = APIRouter(prefix="/v2", tags=["open inference protocol"])
 
-    @router.get("")
+    @router.get("", summary="The server")
     async def server() -> ServerSchema:
         """The server and its extensions."""
         return ServerSchema(version=metadata.version("san-serve"))
 
-    @router.get("/health/live", openapi_extra=_PUBLIC)
+    @router.get("/health/live", summary="Is it alive?", openapi_extra=_PUBLIC)
     async def live() -> LiveSchema:
         """Alive: the event loop answers."""
         return LiveSchema(live=True)
 
-    @router.get("/health/ready", responses=problems(503), openapi_extra=_PUBLIC)
+    @router.get(
+        "/health/ready", summary="Is it ready?", responses=problems(503), openapi_extra=_PUBLIC
+    )
     async def ready() -> ReadySchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
         if service.is_leaving:
@@ -173,24 +175,32 @@ def open_inference_router(service: Service, limits: ClientLimits) -> APIRouter:
             raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
         return ReadySchema(ready=True)
 
-    @router.get("/models/{name}", responses=_MODEL_PROBLEMS)
+    @router.get("/models/{name}", summary="The model", responses=_MODEL_PROBLEMS)
     async def model(name: str) -> ModelMetadataSchema:
         """Inputs, outputs and preprocessing of the model."""
         return described(served(service, name))
 
-    @router.get("/models/{name}/versions/{version}", responses=_MODEL_PROBLEMS)
+    @router.get(
+        "/models/{name}/versions/{version}",
+        summary="A version of the model",
+        responses=_MODEL_PROBLEMS,
+    )
     async def model_version(name: str, version: str) -> ModelMetadataSchema:
         """Inputs, outputs and preprocessing of a version of the model."""
         return described(served(service, name, version))
 
-    @router.get("/models/{name}/ready", responses=_MODEL_PROBLEMS)
+    @router.get("/models/{name}/ready", summary="Is the model ready?", responses=_MODEL_PROBLEMS)
     async def model_ready(name: str) -> ReadySchema:
         """Whether the model answers."""
         served(service, name)
         await ready()
         return ReadySchema(name=name, ready=True)
 
-    @router.get("/models/{name}/versions/{version}/ready", responses=_MODEL_PROBLEMS)
+    @router.get(
+        "/models/{name}/versions/{version}/ready",
+        summary="Is a version of the model ready?",
+        responses=_MODEL_PROBLEMS,
+    )
     async def model_version_ready(name: str, version: str) -> ReadySchema:
         """Whether a version of the model answers."""
         served(service, name, version)
@@ -213,11 +223,15 @@ def _infer_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -
         "openapi_extra": facts(Access.API, classifies=True, **REQUEST_BODY),
     }
 
-    @router.post("/models/{name}/infer", **options)
+    @router.post("/models/{name}/infer", summary="Classify images or pixels", **options)
     async def infer_(name: str) -> None:
         """Classify images, or preprocessed pixels at a resolution of the client's choice."""
 
-    @router.post("/models/{name}/versions/{version}/infer", **options)
+    @router.post(
+        "/models/{name}/versions/{version}/infer",
+        summary="Classify with a version of the model",
+        **options,
+    )
     async def infer_version(name: str, version: str) -> None:
         """Classify with a version of the model."""
 

@@ -58,7 +58,7 @@ def test_keys_differ_with_the_cpu_and_its_quota_but_not_with_the_hosts_name(monk
     before = store_key("a")
     monkeypatch.setattr("platform.node", lambda: "another")
     assert store_key("a") == before
-    monkeypatch.setattr(store, "granted_share", lambda: 0.5)
+    monkeypatch.setattr(store, "cpu_quota", lambda: 0.5)
     half = store_key("a")
     monkeypatch.setattr(store, "cpu_model", lambda: "another")
     assert len({before, half, store_key("a")}) == 3

@@ -68,6 +68,7 @@ class BundleReader:
             try:
                 shutil.copyfile(path, beside)
             except OSError as error:
+                beside.unlink(missing_ok=True)
                 logger.warning("the workers cannot share the bundle, each has its own: %s", error)
                 bundle = read(path)
                 return bundle, bundle.sha256

@@ -183,8 +183,10 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what the log shows"
     )
-    log_format: Literal["json", "text"] = Field(
-        "json", description="one JSON object or one line of text per event"
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto",
+        description="one JSON object or one line of text per event; auto: lines for people on a "
+        "terminal, JSON elsewhere",
     )
     access_log: bool = Field(True, description="log each classified request")
 

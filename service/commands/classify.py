@@ -118,7 +118,8 @@ def _plainly(args: argparse.Namespace, path: Path | None, images: list[Path]) ->
     else:
         resolution = check_resolution(args.resolution)
     mode = args.mode or best_mode(manifest, resolution)
-    network = choose_engine(Settings(), bundle).build(OperatingPoint(resolution, mode))
+    options: dict[str, Any] = {}
+    network = choose_engine(Settings(**options), bundle).build(OperatingPoint(resolution, mode))
     failed = 0
     for image in images:
         began = time.perf_counter()

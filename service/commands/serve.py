@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
+import logging
 import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,8 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.processes.crew import Crew
+
+logger = logging.getLogger(__name__)
 
 HELP = "Serve a bundle over HTTP: POST /classify?budget_ms=20 with an image as the body."
 
@@ -89,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     # Until the server takes it there is no bundle that could be read again, and nothing to die of.
     signal.signal(signal.SIGHUP, lambda *_: None)
 
-    # Late: torch takes seconds to import, and --help needs none of it.
+    # Late: --help needs none of it.
     from san_core.bundle import read_manifest
     from service.observability.logs import configure
 
@@ -114,6 +119,8 @@ def serve(
     settings: Settings, crew: Crew | None = None, listener: socket.socket | None = None
 ) -> int:
     """Serve in this process until told to stop."""
+    begun = time.perf_counter()
+    listener = listener or _bound(settings.host, settings.port)
     from service.app import make_app, make_service
     from service.http.server import Server, server_config
 
@@ -125,7 +132,36 @@ def serve(
         server.should_exit = True
 
     service.on_fatal = give_up
-    server.run(sockets=[listener] if listener else None)
+    service.on_ready = lambda: _announce(listener, time.perf_counter() - begun)
+    server.run(sockets=[listener])
     if service.failure:
         raise SettingsError(service.failure)
     return 0
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket on the address, before anything else is begun; one sentence if it cannot be had."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise SettingsError(_why_not(host, port, error)) from error
+    return made
+
+
+def _why_not(host: str, port: int, error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"Port {port} is taken: stop what listens there, or name another with --port."
+        case errno.EACCES:
+            return f"Port {port} needs rights that this user does not have; name one from 1024 up."
+    return f"Cannot listen on {host}: {error.strerror or error}. Name another address with --host."
+
+
+def _announce(listener: socket.socket, took_s: float) -> None:
+    """Say that the service is ready, where, and how to use it."""
+    host, port = listener.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    logger.info("ready", extra={"facts": {"ready_s": round(took_s, 3), "address": address}})

@@ -50,7 +50,8 @@ class Completion:
                 await self._complete(listing)
             except Exception as error:  # the others are worth a try
                 logger.warning("%s could not be completed: %s", listing.point, error)
-            logger.debug("completed %d of %d points", total - len(left), total)
+            done = total - len(left)
+            logger.info("points complete", extra={"progress": (done, total)})
         for listing in deployment.catalogue.worth_building():
             if listing not in deployment.frontier:
                 deployment.cache.evict(listing.point)  # it was built to be measured

@@ -81,6 +81,8 @@ class Service:
         self._headroom = HeadroomReport(self.admission, machinery.load, machinery.clock)
         self.on_fatal: Callable[[BaseException], None] = lambda _: None
         """Called if the first bundle cannot be served: nothing is left to wait for."""
+        self.on_ready: Callable[[], None] = lambda: logger.info("ready")
+        """Called once, when requests are taken."""
         self.leaving = False
         """Told to stop: no longer ready, though still serving while the grace lasts."""
         self.failure: str | None = None
@@ -268,7 +270,7 @@ class Service:
         # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()
         gc.freeze()
-        logger.info("ready")
+        self.on_ready()
 
     def _make_pipeline(self, admission: Admission, observe: Observe) -> Pipeline:
         settings = self.settings

@@ -17,6 +17,7 @@ from benchmarks.results import RESULTS, ROOT, table
 
 DOCUMENT = ROOT / "docs" / "performance_details.md"
 FRONT = ROOT / "docs" / "performance.md"
+README = ROOT / "README.md"
 _MARKED = re.compile(r"(<!-- results:(\w+) -->\n).*?(<!-- end:\2 -->)", re.DOTALL)
 
 
@@ -81,6 +82,8 @@ def fill(text: str, path: Path = DOCUMENT) -> str:
         begin, name, end = match.groups()
         if name == "summary":
             made = summary(results) + "\n"
+        elif name == "readme":
+            made = front_page.readme() + "\n"
         elif name == "front":
             made = front_page.rows() + "\n"
         elif name == "machine":
@@ -94,6 +97,6 @@ def fill(text: str, path: Path = DOCUMENT) -> str:
 
 def write() -> Path:
     """Write both pages again."""
-    for path in (FRONT, DOCUMENT):
+    for path in (README, FRONT, DOCUMENT):
         path.write_text(fill(path.read_text(), path))
     return FRONT

@@ -94,6 +94,33 @@ def rows() -> str:
     return table(["what", "san-serve", "compared with", "benchmark"], found)
 
 
+def readme() -> str:
+    """The README's rows: in time and accuracy at 1x and 2x, ours and the best peer's."""
+    result = read("load")
+    if result is None:
+        return "Not measured yet: `make bench BENCH=load`.\n"
+    ours, peer = servers(result)
+    found = [
+        [
+            name,
+            *(f"{on_time(result, server, load):.1f} %" for load in (1.0, 2.0)),
+            *(f"{100 * accuracy(result, server, load):.1f} %" for load in (1.0, 2.0)),
+        ]
+        for name, server in (("**san-serve**", ours), (peer, peer))
+    ]
+    head = ["requests with a budget of 50 ms", "in time at 1x load", "at 2x"]
+    return table([*head, "accuracy of the answers at 1x", "at 2x"], found)
+
+
+def accuracy(result: dict[str, Any], server: str, load: float) -> float:
+    """The mean expected accuracy of the answers, over the rounds, with Poisson arrivals."""
+    return median(
+        run["accuracy"]
+        for run in result["runs"]
+        if run["arrivals"] == "poisson" and run["load"] == load and run["server"] == server
+    )
+
+
 def figure(path: Path = FIGURE) -> None:
     """Requests answered in time as load grows, ours and the best peer's."""
     result = read("load")

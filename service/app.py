@@ -22,6 +22,7 @@ from service.http.limits import ClientLimits
 from service.http.middleware import FastPath, Problems, RequestId, TrailingSlash
 from service.http.openapi import Api
 from service.http.route_facts import RouteTable
+from service.http.routes.candidate import candidate_router
 from service.http.routes.classify import (
     ClassifyEndpoint,
     classify_router,
@@ -148,6 +149,7 @@ def make_api(service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits)
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
     api.include_router(feedback_router(service, limits))
+    api.include_router(candidate_router(service))
     api.include_router(headroom_router(service))
     api.include_router(health_router(service))
     api.include_router(metrics_router(Exporter(service)))

@@ -21,7 +21,15 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from service.observability.ledger import ACCURACY, BUDGETS, RELOADS, Accuracy, Histogram, Ledger
+from service.observability.ledger import (
+    ACCURACY,
+    BUDGETS,
+    CANDIDATE,
+    RELOADS,
+    Accuracy,
+    Histogram,
+    Ledger,
+)
 from service.processes.merging import merged, write
 from service.request.record import Outcome
 from service.runtime.cgroups import cpu_quota, memory_limit
@@ -201,6 +209,36 @@ def _load(service: Service) -> Iterator[Family]:
         "Bundle swaps by result (swapped, promoted, rolled_back, failed).",
         ["result"],
         (([r], float(service.ledger.reloads[r])) for r in RELOADS),
+    )
+    swapped = GaugeMetricFamily(
+        "san_bundle_swapped_timestamp_seconds",
+        "When a bundle began to serve, was tried or was taken back.",
+        labels=["result", "version"],
+    )
+    for event in service.rollout.events:
+        swapped.add_metric([event.result, event.version], event.at_s)
+    yield swapped
+    yield _counter(
+        "san_candidate_pictures",
+        "Pictures that a candidate and the bundle that serves answered (same, different).",
+        ["result"],
+        (([r], float(service.ledger.candidate[r])) for r in CANDIDATE),
+    )
+    yield _gauge(
+        "san_candidate_share",
+        "Share of the clients that a candidate serves.",
+        service.rollout.share,
+    )
+    answers = service.answers
+    for name, help_text, value in (
+        ("hits", "Pictures whose exact answer was known.", answers.facts.hits if answers else 0),
+        ("misses", "Pictures that were new.", answers.facts.misses if answers else 0),
+    ):
+        yield _counter(f"san_answer_cache_{name}", help_text, [], [([], float(value))])
+    yield _gauge(
+        "san_answer_cache_bytes",
+        "Bytes of exact answers kept.",
+        answers.size_bytes if answers else 0,
     )
     yield _histogram(
         "san_batch_size", "Requests per run of the engine.", [], [([], service.ledger.batches)]

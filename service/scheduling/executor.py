@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,9 +205,7 @@ class EngineLoop:
         network: RunnableNetwork = _best_cargo(batch).network
         pixels = [_pixels(entry.cargo.source) for entry in batch]
         decoded = self._clock()
-        images: Images = pixels[0][np.newaxis]
-        if len(batch) > 1:
-            images = np.stack(pixels)  # type: ignore[assignment]
+        images = pixels[0][np.newaxis] if len(batch) == 1 else cast(Images, np.stack(pixels))
         logits = network.run(images)
         scores = softmax(logits)
         return _Executed(logits, scores, begun, decoded - begun, self._clock() - decoded)

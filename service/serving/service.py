@@ -6,12 +6,14 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.errors import (
     OutdatedFeedbackError,
+    ParameterError,
     ReloadError,
     RepeatedFeedbackError,
     UnknownFeedbackError,
@@ -27,13 +29,18 @@ from service.request.record import RequestRecord
 from service.runtime.cgroups import cpu_quota
 from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
+from service.serving.answers import AnswerCache
 from service.serving.choosing import Limits
 from service.serving.completion import Completion
 from service.serving.deploying import deploy
 from service.serving.deployment import Deployment, EngineChoice, Machinery
 from service.serving.feedback import FeedbackStore, Judgement, Remembered
 from service.serving.headroom import HeadroomReport
-from service.serving.pipeline import Observe, Pipeline, Pixels
+from service.serving.idle_sampler import Sample
+from service.serving.pipeline import Observe, Pipeline, Pixels, Route
+from service.serving.rerun import make_rerun
+from service.serving.rollout import Parts, Rollout
+from service.serving.verdict import Bounds
 from service.serving.warm_up import rehearse
 from service.settings import MEGA, Settings
 
@@ -46,6 +53,8 @@ _MEASURE_AGAIN_S = 30.0
 """Between looks at whether times must be taken again."""
 _PATIENCE_MS, _LOOK_AGAIN_S = 1000.0, 0.02
 """How long what is done behind requests waits for there to be none, and how often it looks."""
+_BESIDE = 4
+"""A candidate gets one part in so many of the memory for networks."""
 
 
 class Service:
@@ -68,15 +77,28 @@ class Service:
             max_frames=settings.max_frames,
         )
         self.feedback = FeedbackStore(settings.feedback_entries)
-        self.pipeline = self._make_pipeline(self.admission, self._observe)
-        self.agreement = Agreement(
-            self.pipeline,
+        self.answers = self._make_answer_cache()
+        rerun = make_rerun(self.decoder, machinery.load, machinery.clock)
+        self.rollout = Rollout(
+            Parts(self._deploy, self._install, self._retire_later, lambda: self.deployment),
+            rerun,
             self.decoder,
             self.admission,
-            machinery.load,
             self.ledger,
-            settings,
             machinery.clock,
+            fraction=settings.candidate_fraction,
+            bounds=Bounds(agreement=settings.candidate_agreement),
+            watch_ms=1000 * settings.rollback_s,
+        )
+        self.pipeline = self._make_pipeline(
+            self.admission, self._observe, self.rollout.deployment_for, self.answers
+        )
+        self.agreement = Agreement(
+            lambda: self.deployment,
+            rerun,
+            self.admission,
+            self.ledger,
+            settings.agreement_fraction,
         )
         self._headroom = HeadroomReport(self.admission, machinery.load, machinery.clock)
         self.on_fatal: Callable[[BaseException], None] = lambda _: None
@@ -134,6 +156,8 @@ class Service:
         await self.crew.listen()
         self._spawn(self._first_deployment(), "deploy")
         self._spawn(self.agreement.watch(), "agreement")
+        self._spawn(self.rollout.watch(), "candidate")
+        self._spawn(self.rollout.keep_watch(), "rollback")
         self._spawn(self._watch_drift(), "drift")
         self._spawn(self._watch_lag(), "lag")
         if self.crew.successor:
@@ -164,7 +188,16 @@ class Service:
             first=judged.correct,
             top5=judged.in_top5,
         )
+        self.rollout.observe_feedback(
+            judged.bundle, right=judged.correct, expected=judged.expected_accuracy
+        )
         return judged
+
+    def answered_by(self, request_id: str) -> Deployment | None:
+        """The bundle that answered a request, if it is still there; else the one that serves."""
+        bundle = self.feedback.bundle_of(request_id)
+        other = self.rollout.other
+        return other if other is not None and other.sha256 == bundle else self.deployment
 
     async def _feedback_for_another(self, facts: Facts) -> Facts:
         answer: Facts = {"judged": None, "repeated": None, "outdated": None}
@@ -208,8 +241,7 @@ class Service:
             old = self.pipeline.deployment
             try:
                 async with self.crew.turn():
-                    new = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
-                    await self._prepare(new)
+                    new = await self._deploy(self.settings.bundle)
             except Exception as error:
                 self.ledger.reloads["failed"] += 1
                 logger.exception("reload failed; the old bundle goes on serving")
@@ -217,9 +249,36 @@ class Service:
                 raise ReloadError(f"The new bundle cannot be served. {sentence}") from error
             self._install(new)
             self.ledger.reloads["swapped"] += 1
+            self.rollout.note("swapped", new)
+            self.rollout.replaced()
             if old is not None:
-                self._spawn(self._retire(old), "retire")
+                self._retire_later(old)
             return new
+
+    def candidate_path(self, file: str | None) -> Path:
+        """The file that a candidate's name means: one beside a bundle that the operator named."""
+        named = self.settings.candidate or self.settings.bundle
+        if file is None:
+            if self.settings.candidate is None:
+                raise ParameterError("Name the candidate's file.", "file")
+            return self.settings.candidate
+        if named is None or Path(file).name != file:
+            raise ParameterError(
+                "A candidate is the name of a file in the folder of SAN_BUNDLE or SAN_CANDIDATE.",
+                "file",
+            )
+        return named.parent / file
+
+    async def load_candidate(self, path: Path, canary: float) -> None:
+        """Load a second bundle beside the one that serves."""
+        await self._settled.wait()
+        try:
+            async with self.crew.turn():
+                await self.rollout.load(path, canary)
+        except ReloadError:
+            raise
+        except SanError as error:
+            raise ReloadError(f"The candidate cannot be served. {error}") from error
 
     def warm(self, deployment: Deployment, point: OperatingPoint) -> None:
         """Make a point ready in the background."""
@@ -241,6 +300,8 @@ class Service:
         if self.pipeline.deployment is not None:
             await self.pipeline.deployment.close()
             self.pipeline.deployment = None
+        if self.rollout.other is not None:
+            await self.rollout.other.close()
         machinery = self.machinery
         for workers in (
             machinery.decoders,
@@ -271,11 +332,49 @@ class Service:
         gc.collect()
         gc.freeze()
         self.on_ready()
+        self.rollout.note("served", deployment)
+        if self.settings.candidate is not None:
+            await self.load_candidate(self.settings.candidate, self.settings.canary)
 
-    def _make_pipeline(self, admission: Admission, observe: Observe) -> Pipeline:
+    def _make_pipeline(
+        self,
+        admission: Admission,
+        observe: Observe,
+        route: Route = lambda serving, _: serving,
+        answers: AnswerCache | None = None,
+    ) -> Pipeline:
         settings = self.settings
         limits = Limits(settings.patience_ms, settings.max_resolution, settings.max_batch)
-        return Pipeline(admission, self.machinery.load, self.decoder, self.clock, limits, observe)
+        return Pipeline(
+            admission,
+            self.machinery.load,
+            self.decoder,
+            self.clock,
+            limits,
+            observe,
+            route,
+            answers,
+        )
+
+    def _make_answer_cache(self) -> AnswerCache | None:
+        settings = self.settings
+        if not settings.answer_cache_megabytes:
+            return None
+        return AnswerCache(
+            settings.answer_cache_megabytes * MEGA,
+            settings.answer_cache_ttl_s,
+            lambda: self.clock() / 1000,
+        )
+
+    async def _deploy(self, path: Path | None, beside: bool = False) -> Deployment:
+        """Make a bundle ready; one beside another has a part of its memory."""
+        machinery = self.machinery
+        if beside:
+            less = {"cache_megabytes": max(1, self.settings.cache_megabytes // _BESIDE)}
+            machinery = replace(machinery, settings=self.settings.model_copy(update=less))
+        deployment = await deploy(machinery, path, self._choose_engine)
+        await self._prepare(deployment)
+        return deployment
 
     async def _rehearse(self, deployment: Deployment) -> None:
         door = Admission(max_requests=1, max_bytes=self.settings.max_body_bytes)
@@ -305,6 +404,7 @@ class Service:
 
     def _install(self, deployment: Deployment) -> None:
         self.ledger.resolutions = frozenset(deployment.catalogue.resolutions)
+        deployment.cache.enlarge(self.settings.cache_megabytes * MEGA)
         self.pipeline.deployment = deployment
         self._spawn(self._complete(deployment), "complete")
 
@@ -328,6 +428,9 @@ class Service:
         patience = self.clock() + _PATIENCE_MS
         while self.admission.inside and self.clock() < patience:  # noqa: ASYNC110 (no event tells)
             await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _retire_later(self, old: Deployment) -> None:
+        self._spawn(self._retire(old), "retire")
 
     async def _retire(self, old: Deployment) -> None:
         """Close a replaced deployment once the requests that began with it are gone."""
@@ -361,6 +464,7 @@ class Service:
         self, record: RequestRecord, answer: Answer | None, image: bytes | Pixels | None
     ) -> None:
         self.ledger.observe(record)
+        self.rollout.observe(record)
         if answer is not None and record.point is not None:
             best = tuple(p.index for p in answer.predictions[:5])
             self.feedback.remember(
@@ -370,10 +474,20 @@ class Service:
                     (record.model, record.model_version),
                     best,
                     record.expected_accuracy,
+                    bundle=record.bundle,
                 ),
             )
             if isinstance(image, bytes):
-                self.agreement.offer(record, image, best[0])
+                sample = Sample(
+                    image,
+                    record.point.resolution,
+                    best[0],
+                    record.bundle,
+                    record.terms.budget_ms,
+                )
+                self.agreement.offer(sample)
+                if self.rollout.other is not None:
+                    self.rollout.offer(sample)
         if self.settings.access_log:
             log_request(record)
         if self._trace is not None:

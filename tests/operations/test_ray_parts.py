@@ -30,7 +30,7 @@ def pass_through(status, headers, query=b"", sent_headers=()):
     async def send(message):
         got.append(message)
 
-    scope = {"type": "http", "query_string": query, "headers": list(sent_headers)}
+    scope = {"type": "http", "method": "POST", "query_string": query, "headers": list(sent_headers)}
     asyncio.run(proxy.AtTheProxy(app, lambda: 7.0)(scope, None, send))
     return got, seen
 

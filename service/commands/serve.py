@@ -45,6 +45,7 @@ _FOREIGN = ("SAN_SERVE_", "SAN_RAY_")
 _ALIKE = 0.8
 """Similarity (difflib) from which a name counts as misspelt: one wrong letter in five."""
 _SWITCH_INTERVAL_S = 0.0005
+_BACKLOG = 2048
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,6 +125,8 @@ def serve(
     from service.app import make_app, make_service
     from service.http.server import Server, server_config
 
+    address = _address(listener)
+    logger.info("running on %s", address)
     service = make_service(settings, crew=crew)
     app = make_app(settings, service)
     server = Server(server_config(app, settings), service, settings.drain_grace_s)
@@ -132,7 +135,12 @@ def serve(
         server.should_exit = True
 
     service.on_fatal = give_up
-    service.on_ready = lambda: _announce(listener, time.perf_counter() - begun)
+
+    def announce() -> None:
+        facts = {"ready_s": round(time.perf_counter() - begun, 3), "address": address}
+        logger.info("ready", extra={"facts": facts})
+
+    service.on_ready = announce
     server.run(sockets=[listener])
     if service.failure:
         raise SettingsError(service.failure)
@@ -145,6 +153,7 @@ def _bound(host: str, port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
+        made.listen(_BACKLOG)  # who comes early waits
     except OSError as error:
         made.close()
         raise SettingsError(_why_not(host, port, error)) from error
@@ -160,8 +169,6 @@ def _why_not(host: str, port: int, error: OSError) -> str:
     return f"Cannot listen on {host}: {error.strerror or error}. Name another address with --host."
 
 
-def _announce(listener: socket.socket, took_s: float) -> None:
-    """Say that the service is ready, where, and how to use it."""
+def _address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    logger.info("ready", extra={"facts": {"ready_s": round(took_s, 3), "address": address}})
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

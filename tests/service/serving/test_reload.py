@@ -52,7 +52,7 @@ def test_a_swap_waits_for_the_first_bundle_and_is_ready_when_it_is_done(make_set
         deployment = running.service.deployment
         assert deployment.engine is second
         assert {x.point for x in deployment.frontier} <= set(deployment.cache.points())
-        assert deployment.model._overhead.own.added >= 40
+        assert deployment.model._overhead.own.added >= 15
 
 
 def test_who_is_shutting_down_swaps_nothing(make_settings, engines):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import difflib
 import errno
 import logging
@@ -12,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from service.errors import SettingsError
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.processes.crew import Crew
+    from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
 
@@ -106,40 +108,45 @@ def run(args: argparse.Namespace) -> int:
     if settings.workers == 1:
         return serve(settings)
 
-    import service.app  # noqa: F401 (workers share what is loaded before they are forked)
-    from service.processes.supervisor import Supervisor
+    from service.http.server import server_options
+    from service.processes.supervisor import supervise
 
-    def work(crew: Crew, listener: socket.socket) -> int:
-        configure(settings.log_level, settings.log_format, crew.index)
-        return serve(settings, crew, listener)
-
-    return Supervisor(settings.host, settings.port, settings.workers, work).run()
+    return supervise(partial(make_worker, settings), **server_options(settings))
 
 
-def serve(
-    settings: Settings, crew: Crew | None = None, listener: socket.socket | None = None
-) -> int:
+def make_worker(settings: Settings) -> tuple[ASGIApp, type[asyncio.Protocol]]:
+    """The application and the protocol of one of several processes, made in that process."""
+    from service.app import make_app, make_service
+    from service.http.server import make_protocol
+    from service.observability.logs import configure
+
+    configure(settings.log_level, settings.log_format, os.getpid())
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    app = make_app(settings, make_service(settings), ready_first=True)
+    return app, make_protocol(settings)
+
+
+def serve(settings: Settings) -> int:
     """Serve in this process until told to stop."""
     begun = time.perf_counter()
-    listener = listener or _bound(settings.host, settings.port)
+    listener = _bound(settings.host, settings.port)
     from service.app import make_app, make_service
     from service.http.server import Server, server_config
 
     address = _address(listener)
     logger.info("running on %s", address)
-    service = make_service(settings, crew=crew)
+    service = make_service(settings)
     app = make_app(settings, service)
     server = Server(server_config(app, settings), service, settings.drain_grace_s)
 
     def give_up(_: BaseException) -> None:
         server.should_exit = True
 
-    service.on_fatal = give_up
-
     def announce() -> None:
         facts = {"ready_s": round(time.perf_counter() - begun, 3), "address": address}
         logger.info("ready", extra={"facts": facts})
 
+    service.on_fatal = give_up
     service.on_ready = announce
     server.run(sockets=[listener])
     if service.failure:

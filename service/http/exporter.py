@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +28,10 @@ from service.observability.ledger import (
     Histogram,
     Ledger,
 )
-from service.processes.merging import merged, write
 from service.request.record import Outcome
 from service.runtime.cgroups import cpu_quota, memory_limit
 
 if TYPE_CHECKING:
-    from service.processes.crew import Facts
     from service.serving.deployment import Deployment
     from service.serving.service import Service
 
@@ -187,13 +183,6 @@ def _load(service: Service) -> Iterator[Family]:
         [],
         [([], service.ledger.engine_ms / 1000)],
     )
-    yield _gauge("san_workers", "Processes that serve the port.", 1)
-    yield _counter(
-        "san_worker_restarts",
-        "Workers that were started in the place of one that died.",
-        [],
-        [([], float(service.crew.successor))],
-    )
     yield _gauge(
         "san_cpu_quota_cores", "Cores that the CPU quota leaves; 0: no quota.", cpu_quota() or 0.0
     )
@@ -325,29 +314,16 @@ class _ServiceCollector(Collector):
 
 
 class Exporter:
-    """Renders the metrics of one service, of all its workers if there are several."""
+    """Renders the metrics of one service."""
 
     def __init__(self, service: Service) -> None:
-        self._crew = service.crew
-        self._crew.on("count", self._count)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_ServiceCollector(service))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    async def render(self, accept: str) -> tuple[bytes, str]:
+    def render(self, accept: str) -> tuple[bytes, str]:
         """The body and its content type."""
         encode, content_type = choose_encoder(accept)
-        directory = self._crew.directory
-        if directory is None:
-            return encode(self._registry), content_type
-        await self._crew.ask("count")
-        await self._count({})
-        return await asyncio.to_thread(lambda: encode(merged(directory))), content_type
-
-    async def _count(self, _: Facts) -> Facts:
-        """Write down what was counted, for whichever worker is asked to tell."""
-        assert self._crew.directory is not None
-        write(self._registry.collect(), self._crew.directory, os.getpid())
-        return {}
+        return encode(self._registry), content_type

@@ -21,12 +21,6 @@ FORMAT = 4
 """Changes with what is measured and with how: times taken otherwise must not be mixed."""
 
 
-def fingerprint(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def store_key(*parts: str) -> str:
     """A short name for this host with all that its times depend on.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 
 from service.engines.base import RunnableNetwork, batch_sizes
 from service.engines.weight_cache import BACKGROUND
@@ -22,15 +23,20 @@ logger = logging.getLogger(__name__)
 
 Quiet = Callable[[], Awaitable[None]]
 """Returns when no request is inside, or after a while."""
+Turn = Callable[[], AbstractAsyncContextManager[None]]
+"""While it lasts no other process of this host measures."""
 
 
 class Completion:
     """Completes one deployment."""
 
-    def __init__(self, deployment: Deployment, machinery: Machinery, quiet: Quiet) -> None:
+    def __init__(
+        self, deployment: Deployment, machinery: Machinery, quiet: Quiet, turn: Turn
+    ) -> None:
         self._deployment = deployment
         self._machinery = machinery
         self._quiet = quiet
+        self._turn = turn
         self._clock = machinery.clock
         self._sizes = batch_sizes(machinery.settings.max_batch)
         self.noisy: set[Shape] = set()
@@ -47,7 +53,8 @@ class Completion:
             listing = self._nearest_to_demand(left)
             left.discard(listing)
             try:
-                await self._complete(listing)
+                async with self._turn():
+                    await self._complete(listing)
             except Exception as error:  # the others are worth a try
                 logger.warning("%s could not be completed: %s", listing.point, error)
             done = total - len(left)
@@ -70,7 +77,8 @@ class Completion:
         ready = self._ready()
         chosen = {s: n for s, n in ready.items() if shapes is None or s in shapes}
         if chosen:
-            await self._measure(chosen)
+            async with self._turn():
+                await self._measure(chosen)
             self._save()
         return not self.noisy
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from san_core.bundle import DEFAULT_BUNDLE, Bundle
+from san_core.bundle import DEFAULT_BUNDLE, Bundle, read
 from service.engines.base import Engine, RunnableNetwork
 from service.latency.catalogue import Catalogue
 from service.latency.measurement import measure_decode, measure_forward, missing
@@ -31,11 +31,11 @@ async def deploy(
     path = path or DEFAULT_BUNDLE
     clock, begun = machinery.clock, machinery.clock()
 
-    def prepare() -> tuple[Bundle, Engine, str]:
-        bundle, sha256 = machinery.reader.read(path)
-        return bundle, choose_engine(bundle), sha256
+    def prepare() -> tuple[Bundle, Engine]:
+        bundle = read(path)  # into memory: the file may be overwritten in place
+        return bundle, choose_engine(bundle)
 
-    bundle, engine, sha256 = await machinery.loader.submit(prepare)
+    bundle, engine = await machinery.loader.submit(prepare)
     facts = engine.describe()
     logger.info(
         "bundle %s %s on %s (%s) in %.1f s",
@@ -51,10 +51,9 @@ async def deploy(
         networks = await _build(machinery, bundle, engine)
         if await _measure(machinery, bundle, networks, measurements):
             store.save(measurements)
-        deployment = Deployment(machinery, bundle, engine, sha256, measurements, store)
+        deployment = Deployment(machinery, bundle, engine, measurements, store)
         for network in networks:
             deployment.cache.adopt(network)
-        machinery.reader.serves(sha256)
     except BaseException:
         engine.close()
         raise
@@ -64,9 +63,6 @@ async def deploy(
 def _store(machinery: Machinery, bundle: Bundle, engine: Engine) -> LatencyStore:
     """Where this host's times for the architecture are: its weights have no say in them."""
     config, settings = bundle.manifest.network, machinery.settings
-    places = directories(settings.cache_dir)
-    if machinery.crew.directory is not None:
-        places.append(machinery.crew.directory)  # so that one worker measures for all
     facts = {k: v for k, v in engine.describe().items() if k in ("library", "isa", "threads")}
     key = store_key(
         settings.machine or "",
@@ -77,7 +73,7 @@ def _store(machinery: Machinery, bundle: Bundle, engine: Engine) -> LatencyStore
         str(config.num_classes),
         str(settings.max_batch),
     )
-    return LatencyStore(places, key)
+    return LatencyStore(directories(settings.cache_dir), key)
 
 
 async def _build(machinery: Machinery, bundle: Bundle, engine: Engine) -> list[RunnableNetwork]:

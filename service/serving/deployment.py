@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -20,14 +20,12 @@ from service.latency.measurement import monotone
 from service.latency.model import Curve, LatencyModel, Measurements, Shape
 from service.latency.store import LatencyStore
 from service.observability.ledger import Ledger
-from service.processes.crew import Crew
 from service.request.terms import Terms
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
 from service.scheduling.executor import EngineLoop
 from service.scheduling.forecast import Forecast
 from service.scheduling.load import Load
-from service.serving.bundle_reader import BundleReader
 from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
@@ -57,8 +55,6 @@ class Machinery:
     """Reads bundles and makes engines. Not nice, as builders are: an engine's own threads are as
     nice as who made it."""
     builders: Workers
-    crew: Crew = field(default_factory=Crew)
-    reader: BundleReader = field(default_factory=BundleReader)
 
 
 class Deployment:
@@ -69,14 +65,13 @@ class Deployment:
         machinery: Machinery,
         bundle: Bundle,
         engine: Engine,
-        sha256: str,
         measurements: Measurements,
         store: LatencyStore,
     ) -> None:
         settings, clock = machinery.settings, machinery.clock
         self.bundle = bundle
         self.engine = engine
-        self.sha256 = sha256
+        self.sha256 = bundle.sha256
         self.store = store
         """Where its times are kept."""
         self._users = 0

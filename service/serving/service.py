@@ -6,27 +6,26 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.errors import (
-    OutdatedFeedbackError,
     ParameterError,
     ReloadError,
-    RepeatedFeedbackError,
-    UnknownFeedbackError,
+    SettingsError,
 )
 from service.fleet.headroom import Headroom
 from service.images.decoder import Decoder
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.tracing import make_trace
-from service.processes.crew import Facts
 from service.request.answer import Answer
 from service.request.record import RequestRecord
 from service.runtime.cgroups import cpu_quota
+from service.runtime.turns import turn
 from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
 from service.serving.answers import AnswerCache
@@ -65,7 +64,6 @@ class Service:
         self.settings = settings
         self.machinery = machinery
         self.clock = machinery.clock
-        self.crew = machinery.crew
         self.ledger: Ledger = machinery.ledger
         self.admission = Admission(
             max_requests=settings.max_inflight, max_bytes=settings.max_inflight_megabytes * MEGA
@@ -127,8 +125,8 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Bundle loaded, frontier measured on this host, by every worker; not on the way out."""
-        return self.admission.ready and self.crew.all_ready and not self.is_leaving
+        """A bundle is loaded and measured on this host, and the service is not leaving."""
+        return self.admission.ready and not self.is_leaving
 
     @property
     def is_leaving(self) -> bool:
@@ -146,42 +144,27 @@ class Service:
             )
 
     async def start(self) -> None:
-        """Begin in the background: liveness answers at once, readiness when it is true.
-
-        Where other workers serve already, do not listen before there is something to say.
-        """
+        """Begin in the background: liveness answers at once, readiness when it is true."""
         self._warn_of_quota()
-        self.crew.on("feedback", self._feedback_for_another)
-        self.crew.on("reload", self._reload_with_another)
-        await self.crew.listen()
         self._spawn(self._first_deployment(), "deploy")
         self._spawn(self.agreement.watch(), "agreement")
         self._spawn(self.rollout.watch(), "candidate")
         self._spawn(self.rollout.keep_watch(), "rollback")
         self._spawn(self._watch_drift(), "drift")
         self._spawn(self._watch_lag(), "lag")
-        if self.crew.successor:
-            await self._settled.wait()
 
-    async def judge(
-        self, request_id: str, truth: frozenset[int], model: tuple[str, str]
-    ) -> Judgement:
-        """Compare an answer with the truth, whichever worker gave it, and count it there.
+    async def until_ready(self) -> None:
+        """Wait until the first bundle serves; raise if it cannot."""
+        await self._settled.wait()
+        if self.failure is not None:
+            raise SettingsError(self.failure)
+
+    def judge(self, request_id: str, truth: frozenset[int], model: tuple[str, str]) -> Judgement:
+        """Compare an answer with the truth, and count it.
 
         The truth is in indices of the classes of `model`: a bundle's name and version.
         """
-        try:
-            judged = self.feedback.judge(request_id, truth, model)
-        except UnknownFeedbackError:
-            facts = {"request_id": request_id, "truth": sorted(truth), "model": model}
-            for answer in await self.crew.ask("feedback", facts):
-                if answer and answer["repeated"]:
-                    raise RepeatedFeedbackError(answer["repeated"]) from None
-                if answer and answer["outdated"]:
-                    raise OutdatedFeedbackError(answer["outdated"]) from None
-                if answer and answer["judged"]:
-                    return Judgement(**answer["judged"])
-            raise
+        judged = self.feedback.judge(request_id, truth, model)
         self.ledger.observe_feedback(
             judged.resolution,
             judged.expected_accuracy,
@@ -199,36 +182,6 @@ class Service:
         other = self.rollout.other
         return other if other is not None and other.sha256 == bundle else self.deployment
 
-    async def _feedback_for_another(self, facts: Facts) -> Facts:
-        answer: Facts = {"judged": None, "repeated": None, "outdated": None}
-        request_id, truth, model = facts["request_id"], facts["truth"], facts["model"]
-        if request_id not in self.feedback:
-            return answer
-        try:
-            judged = await self.judge(request_id, frozenset(truth), (model[0], model[1]))
-        except RepeatedFeedbackError as error:
-            return answer | {"repeated": str(error)}
-        except OutdatedFeedbackError as error:
-            return answer | {"outdated": str(error)}
-        return answer | {"judged": asdict(judged)}
-
-    async def reload_everywhere(self) -> None:
-        """Reload here and, if that went well, in every other worker."""
-        await self.reload()
-        for answer in await self.crew.ask("reload", patience_s=None):
-            if answer is None or answer["problem"]:
-                raise ReloadError(
-                    "Swapped here, but not in every worker: "
-                    + (answer["problem"] if answer else "one does not answer.")
-                )
-
-    async def _reload_with_another(self, _: Facts) -> Facts:
-        try:
-            await self.reload()
-        except ReloadError as error:
-            return {"problem": str(error)}
-        return {"problem": None}
-
     async def reload(self) -> Deployment:
         """Read the bundle again and swap it in without dropping a request.
 
@@ -240,7 +193,7 @@ class Service:
                 raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.pipeline.deployment
             try:
-                async with self.crew.turn():
+                async with turn(self.settings.cache_dir):
                     new = await self._deploy(self.settings.bundle)
             except Exception as error:
                 self.ledger.reloads["failed"] += 1
@@ -273,7 +226,7 @@ class Service:
         """Load a second bundle beside the one that serves."""
         await self._settled.wait()
         try:
-            async with self.crew.turn():
+            async with turn(self.settings.cache_dir):
                 await self.rollout.load(path, canary)
         except ReloadError:
             raise
@@ -310,11 +263,10 @@ class Service:
             machinery.engine_thread,
         ):
             await asyncio.to_thread(workers.close)
-        await self.crew.close()
 
     async def _first_deployment(self) -> None:
         try:
-            async with self.crew.turn():
+            async with turn(self.settings.cache_dir):
                 deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
                 await self._rehearse(deployment)
         except Exception as error:
@@ -326,7 +278,6 @@ class Service:
             return
         self._install(deployment)
         self.admission.ready = True
-        self.crew.mark_ready()
         self._settled.set()
         # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()
@@ -409,19 +360,15 @@ class Service:
         self._spawn(self._complete(deployment), "complete")
 
     async def _complete(self, deployment: Deployment) -> None:
-        """Add what a first answer did not need; then look after the times for as long as it serves.
-
-        Workers take turns: two that measure at once measure each other.
-        """
-        completion = Completion(deployment, self.machinery, self._quiet)
-        async with self.crew.turn():
-            await completion.run()
+        """Add what a first answer did not need; then look after the times while it serves."""
+        turns = partial(turn, self.settings.cache_dir)
+        completion = Completion(deployment, self.machinery, self._quiet, turns)
+        await completion.run()
         while self.deployment is deployment:
             await asyncio.sleep(_MEASURE_AGAIN_S)
             drifted = deployment.model.has_drifted(self.clock())
             if (completion.noisy or drifted) and not self.admission.inside:
-                async with self.crew.turn():
-                    await completion.measure_again(None if drifted else completion.noisy)
+                await completion.measure_again(None if drifted else completion.noisy)
 
     async def _quiet(self) -> None:
         """Return when no request is inside; after a while in any case."""

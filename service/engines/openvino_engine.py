@@ -205,7 +205,7 @@ class OpenVinoEngine:
             self._check_int8(point)
         graph, found = None, self._read(point, "single")
         if found is None:
-            graph = self._graph(point)
+            graph = self.graph(point)
             graph.reshape([1, point.resolution, point.resolution, 3])
             sizes = self._sizes(point, _largest_map(graph))
             found = self._compile(point, "single", graph, sizes)
@@ -229,12 +229,12 @@ class OpenVinoEngine:
     def _several(self, point: OperatingPoint, sizes: _Sizes, graph: Any) -> Any:
         found = self._read(point, "several")
         if found is None:
-            graph = graph or self._graph(point)
+            graph = graph or self.graph(point)
             graph.reshape([(sizes.least, sizes.most), point.resolution, point.resolution, 3])
             found = self._compile(point, "several", graph, sizes)
         return found[0]
 
-    def _graph(self, point: OperatingPoint) -> Any:
+    def graph(self, point: OperatingPoint) -> Any:
         """The generated network of a point, its input of any size."""
         with self._lock:  # the parts are made once
             template, networks = self._template, self._networks

@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LIBRARIES = ("openvino", "torch", "torchvision", "timm")
-"""Whatever has a say in a template's graph."""
-
-
 _VALUE = {"float": 4, "int8": 1}
 """Bytes of a value in a feature map."""
 
@@ -352,5 +348,5 @@ def _probe(cache_dir: Path) -> CpuDecision:
 
 
 def _versions() -> str:
-    found = [f"{name} {version(name)}" for name in _LIBRARIES]
-    return f"{', '.join(found)} {platform.machine()}"
+    """What has a say in a template's graph, other than the architecture."""
+    return f"openvino {version('openvino')} {platform.machine()}"

@@ -60,6 +60,8 @@ class RequestRecord:
     terms: Terms
     model: str = ""
     model_version: str = ""
+    bundle: str = ""
+    """SHA-256 of the bundle that served it."""
     outcome: Outcome = Outcome.FAILED
     error: str | None = None
     status: int = 0

@@ -84,6 +84,7 @@ class Chooser:
         now = self._clock()
         record.model = deployment.manifest.name
         record.model_version = deployment.manifest.version
+        record.bundle = deployment.sha256
         if terms.resolution is None and terms.mode is None and terms.precision is None:
             allowed = None if terms.budget_ms is None else terms.budget_ms - record.timing.receive
             record.idle = deployment.idle_host.look(header, size, allowed, terms.min_accuracy)

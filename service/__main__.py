@@ -16,6 +16,9 @@ def main() -> int:
     except SanError as error:
         print(f"san serve: {error}", file=sys.stderr)  # noqa: T201
         return 2
+    except OSError as error:  # a folder that may not be read, a full disk
+        print(f"san serve: The system refused: {error}.", file=sys.stderr)  # noqa: T201
+        return 2
 
 
 if __name__ == "__main__":

@@ -1,70 +1,35 @@
 """The short way from a JPEG to what the network sees; Pillow's is the long one, and the reference.
 
-libjpeg-turbo decodes at a half, a quarter, … of the size where that suffices, torch's 8-bit kernels
-crop and resize. Both let go of the interpreter, so decoder threads run side by side. Half the time
-of the reference for a photograph of 500 pixels, and the same top-1 (`python -m benchmarks.decode`).
-
-The crop is rounded to whole pixels of the decoded image, where the reference cuts through them.
+libjpeg-turbo decodes at a half, a quarter, … of the size where that suffices, into the memory that
+Pillow then crops and resizes in one step, as the reference does. Both let go of the interpreter, so
+decoder threads run side by side (`python -m benchmarks.decode`).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 
 import numpy as np
 import simplejpeg
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from threadpoolctl import ThreadpoolController
-from torch.nn import functional
 
 from san_core.preprocessing import Preprocessing
 from service.images.header import SCAN, reduction, segments
 
 _ORIENTATION = 0x0112
 _EXIF = 0xE1
-_openmp = ThreadpoolController().select(user_api="openmp")
-
-
-_alone: Callable[[], AbstractContextManager[object]] = (
-    nullcontext
-    if torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    else partial(_openmp.limit, limits=1)
-)
-"""Has torch resize on this thread only, as it does by itself with AVX. Helpers would be no faster,
-and then spin for milliseconds on cores the engine needs."""
-
-
-def _crop(preprocessing: Preprocessing, width: int, height: int) -> tuple[slice, slice]:
-    """Return the rows and columns of the centred square, in whole pixels."""
-    left, top, right, _ = preprocessing.box(width, height)
-    side = max(1, round(right - left))
-    x, y = round(left), round(top)
-    x, y = min(x, width - side), min(y, height - side)
-    return slice(y, y + side), slice(x, x + side)
 
 
 def resize(
     pixels: NDArray[np.uint8], preprocessing: Preprocessing, resolution: int
 ) -> NDArray[np.uint8]:
-    """Crop and resize pixels [h, w, 3] to [T, T, 3]."""
+    """Crop and resize pixels [h, w, 4], the last of them unused, to [T, T, 3]."""
     height, width, _ = pixels.shape
-    rows, columns = _crop(preprocessing, width, height)
-    square = np.ascontiguousarray(pixels[rows, columns])
-    with _alone():
-        resized = functional.interpolate(
-            # A view: NHWC is channels_last.
-            torch.from_numpy(square.reshape(1, *square.shape).transpose(0, 3, 1, 2)),
-            (resolution, resolution),
-            mode=preprocessing.interpolation,
-            antialias=True,
-        )
-    result: NDArray[np.uint8] = resized.numpy()[0].transpose(1, 2, 0)
-    return result
+    # A view: Pillow keeps RGB in four bytes as well.
+    image = Image.frombuffer("RGBX", (width, height), pixels, "raw", "RGBX", 0, 1)
+    resized = preprocessing.to_pixels(image, resolution)
+    return np.ascontiguousarray(resized[:, :, :3])
 
 
 def _orientation(data: bytes) -> int:
@@ -114,7 +79,7 @@ def to_pixels(
         orientation = _orientation(data)
         factor = reduction(min(width, height), preprocessing.least_side(resolution))
         pixels = simplejpeg.decode_jpeg(
-            data, "RGB", min_height=height // factor, min_width=width // factor, min_factor=factor
+            data, "RGBX", min_height=height // factor, min_width=width // factor, min_factor=factor
         )
     except (ValueError, OSError, SyntaxError, TypeError):
         return None

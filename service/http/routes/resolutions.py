@@ -54,7 +54,7 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
         + model.overhead_ms(q, now, calm=True)
         + model.excess_ms(q, now, calm=True)
     )
-    cost = deployment.costs[shape]
+    cost = deployment.cost(shape)
     measured = listing.measured
     return OperatingPointSchema(
         resolution=point.resolution,

@@ -8,12 +8,12 @@ def test_overhead_is_learnt_and_nothing_counted_before_the_first_request(make_se
         service = running.service
         model = service.deployment.model
         learnt = model._overhead.own
-        assert learnt.added == 40
+        assert learnt.added == 15
         assert service.admission.facts.admitted == 0
         assert not service.ledger.budgets
         client.post("/classify", content=picture())
         assert service.admission.facts.admitted == 1
-        assert learnt.added == 41
+        assert learnt.added == 16
 
 
 def test_limits_that_no_photograph_passes_do_not_keep_the_service_from_starting(make_settings):

@@ -6,22 +6,26 @@ A budget starts when the message has arrived, for gRPC does not tell when its fi
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from san_core.errors import SanError
-from service.errors import NotReadyError, Problem
+from service.errors import Problem
 from service.grpc.messages import SERVICE, methods
 from service.grpc.translation import from_http, to_http
 from service.http.auth import Keys
-from service.http.open_inference.request import parse_request
+from service.http.limits import ClientLimits
+from service.http.open_inference.inference import encode_answer, infer, pixel_values
+from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import ServerSchema, model_metadata
 from service.http.route_facts import Access
-from service.http.routes.open_inference import InferenceCall, check_ready, served
+from service.http.routes.open_inference import served
 
 if TYPE_CHECKING:
     from service.serving.service import Service
@@ -37,14 +41,18 @@ _STATUS = {
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
+_USABLE_ID = re.compile(r"[A-Za-z0-9._~-]{1,60}")
 Method = Callable[[Any, Any], Awaitable[dict[str, Any]]]
 
 
 class GrpcServer:
     """The protocol's six methods, on a port of their own."""
 
-    def __init__(self, service: Service, keys: Keys, host: str, port: int) -> None:
+    def __init__(
+        self, service: Service, keys: Keys, limits: ClientLimits, host: str, port: int
+    ) -> None:
         self._service = service
+        self._limits = limits
         self._keys = keys
         self._address = f"{host}:{port}"
         limit = service.settings.max_body_bytes
@@ -122,11 +130,7 @@ class GrpcServer:
 
     async def _model_ready(self, request: Any, _context: Any) -> dict[str, Any]:
         served(self._service, request.name, request.version or None)
-        try:
-            check_ready(self._service)
-        except NotReadyError:
-            return {"ready": False}
-        return {"ready": True}
+        return await self._server_ready(request, _context)
 
     async def _model_metadata(self, request: Any, _context: Any) -> dict[str, Any]:
         deployment = served(self._service, request.name, request.version or None)
@@ -142,17 +146,33 @@ class GrpcServer:
         }
 
     async def _model_infer(self, request: Any, context: Any) -> Any:
-        service = self._service
-        started_ms = service.clock()
-        served(service, request.model_name, request.model_version or None)
-        body, json_size = to_http(request)
-        parsed = parse_request(body, str(json_size), None)
-        call = InferenceCall(
-            request_id=request.id or secrets.token_hex(12),
-            started_ms=started_ms,
-            client=_address(context.peer()),
-        )
-        return from_http(*await call.answer(service, parsed))
+        service, started_ms = self._service, self._service.clock()
+        request_id = request.id if _USABLE_ID.fullmatch(request.id) else secrets.token_hex(12)
+        client = _address(context.peer())
+        allowance = self._limits.open(client)
+        try:
+            service.admission.check()
+            deployment = served(service, request.model_name, request.model_version or None)
+            allowance.add_bytes(request.ByteSize())
+
+            def parsed() -> InferRequest:
+                body, json_size = to_http(request)
+                found = parse_request(body, str(json_size), None)
+                if found.pixels is None:
+                    return found
+                return replace(found, pixels=pixel_values(found.pixels, deployment.preprocessing))
+
+            asked = await service.machinery.decoders.submit(parsed, started_ms)
+            allowance.add_requests(len(asked) - 1)
+        except Exception as error:
+            allowance.close()
+            service.pipeline.refused(request_id, started_ms, None, error)
+            raise
+        try:
+            answer = await infer(service.pipeline, asked, request_id, started_ms, client)
+        finally:
+            allowance.close()
+        return from_http(*encode_answer(asked, answer, request_id))
 
 
 def _address(peer: str) -> str:

@@ -85,7 +85,10 @@ def test_openvino_is_imported_without_its_telemetry(tmp_path):
 )
 def test_what_prevents_a_start_is_one_sentence(options, sentence):
     done = subprocess.run(
-        [sys.executable, "-m", "san_cli", "serve", *options], capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-m", "san_cli", "serve", *options],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"san serve: {sentence}")

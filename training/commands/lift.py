@@ -26,7 +26,7 @@ from training.lift.pretrained import PACKAGES, Pretrained, fit, imagenet_classes
 
 EXAMPLES = """examples:
   san lift --arch resnet50 --weights resnet50.pth --classes imagenet -o lifted.safetensors
-  san lift --arch timm:mobilenetv3_large_100 --weights timm:mobilenetv3_large_100 -o m.safetensors"""
+  san lift --arch mobilenet_v2 --weights torchvision:IMAGENET1K_V2 -o lifted.safetensors"""
 HELP = "Lift a pretrained CNN into a bundle: any resolution from one set of weights."
 
 IMAGENET = "imagenet"

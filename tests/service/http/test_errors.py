@@ -51,18 +51,6 @@ def test_too_many_bytes_are_refused_whether_announced_or_not(make_settings):
         check_problem(chunked, 413)
 
 
-def test_too_many_frames(make_settings):
-    import io
-
-    from PIL import Image
-
-    frames = [Image.new("RGB", (40, 40), (i * 20, 0, 0)) for i in range(6)]
-    out = io.BytesIO()
-    frames[0].save(out, "GIF", save_all=True, append_images=frames[1:])
-    with serving(make_settings(max_frames=5)) as running, running.client() as client:
-        check_problem(client.post("/classify", content=out.getvalue()), 413)
-
-
 @pytest.mark.parametrize(
     "query",
     [

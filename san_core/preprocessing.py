@@ -10,7 +10,6 @@ import math
 import struct
 import warnings
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -83,7 +82,7 @@ class ImageHeader:
         return self.width * self.height
 
 
-def _open(data: bytes | Path, formats: Sequence[str] = FORMATS) -> Image.Image:
+def _open(data: bytes | Path, formats: tuple[str, ...] = FORMATS) -> Image.Image:
     source = io.BytesIO(data) if isinstance(data, bytes) else data
     try:
         return Image.open(source, formats=formats)
@@ -184,7 +183,7 @@ def decode(
     *,
     max_pixels: int = MAX_PIXELS,
     at_least: int | None = None,
-    formats: Sequence[str] = FORMATS,
+    formats: tuple[str, ...] = FORMATS,
 ) -> Image.Image:
     """Decode an image's first frame to upright RGB.
 

@@ -72,7 +72,7 @@ def main() -> None:
                 data,
                 max_pixels=how["max_pixels"],
                 at_least=preprocessing.least_side(resolution),
-                formats=how["formats"],
+                formats=tuple(how["formats"]),
             )
             answer = preprocessing.to_pixels(image, resolution).tobytes()
             del image

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import select
 import signal
@@ -139,7 +140,7 @@ def _closed(pipe: IO[bytes] | None) -> None:
         pipe.close()
 
 
-def _told(started: asyncio.Future[object]) -> None:
+def _told(started: asyncio.Future[None]) -> None:
     if not started.cancelled() and (error := started.exception()):
         logger.error("a helper that decodes images cannot be started", exc_info=error)
 
@@ -229,7 +230,7 @@ class HelperPool:
         if len(self._debts) > _MOST_DEBTS:
             self._debts.clear()
         spent, at_ms = self._debts.get(client, (0.0, now_ms))
-        return spent * 0.5 ** (max(0.0, now_ms - at_ms) / _FORGET_MS)
+        return spent * math.exp2(-max(0.0, now_ms - at_ms) / _FORGET_MS)
 
     def _start_one(self) -> None:
         with self._one(started=False) as helper:

@@ -170,7 +170,9 @@ class Pipeline:
                 )
                 network = deployment.cache.ready(point)
                 record.cached = network is not None
-                building = None if network is not None else deployment.request(point)
+                building = (
+                    None if network is not None else deployment.request(point, exchange.client)
+                )
 
                 # decode, while cold weights are being generated
                 source: Source = (

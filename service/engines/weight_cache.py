@@ -105,9 +105,8 @@ class WeightCache:
         self._max_networks = max_networks
         self._capacity_bytes = capacity_bytes
         self._protected: frozenset[OperatingPoint] | None = None
-        self._store = _Store(capacity_bytes, max_networks, self.facts)
-        self._guests = self._store
-        """The same until points are protected."""
+        self._store = self._guests = _Store(capacity_bytes, max_networks, self.facts)
+        """Protected points, and the others; the same until points are protected."""
         self._entries: dict[OperatingPoint, CachedNetwork] = {}
         self._sizes: dict[OperatingPoint, int] = {}
         """Bytes of every network that was ever kept, or found too large for it."""
@@ -117,20 +116,27 @@ class WeightCache:
 
     def protect(self, points: Iterable[OperatingPoint]) -> None:
         """Keep these whatever else is asked for; the others share what is left."""
-        ready = [store[point] for store in self._stores for point in tuple(store)]
-        guest_bytes, guest_networks = (
-            self._capacity_bytes // _GUEST_SHARE,
-            max(1, self._max_networks // _GUEST_SHARE),
-        )
         self._protected = frozenset(points)
-        self._store = _Store(
-            self._capacity_bytes - guest_bytes,
-            max(1, self._max_networks - guest_networks),
-            self.facts,
-        )
-        self._guests = _Store(guest_bytes, guest_networks, self.facts)
+        self._divide()
+
+    def enlarge(self, capacity_bytes: int) -> None:
+        """Let the networks occupy more."""
+        if capacity_bytes > self._capacity_bytes:
+            self._capacity_bytes = capacity_bytes
+            self._divide()
+
+    def _divide(self) -> None:
+        """Share out the room, and put everything in its place."""
+        ready = [store[point] for store in self._stores for point in tuple(store)]
+        size, most = self._capacity_bytes, self._max_networks
+        if self._protected is None:
+            self._store = self._guests = _Store(size, most, self.facts)
+        else:
+            guest_size, guest_most = size // _GUEST_SHARE, max(1, most // _GUEST_SHARE)
+            self._store = _Store(size - guest_size, max(1, most - guest_most), self.facts)
+            self._guests = _Store(guest_size, guest_most, self.facts)
         for network in ready:
-            self._keep(network)
+            self._home(network.point).keep(network)
 
     def is_protected(self, point: OperatingPoint) -> bool:
         """Whether no client's pin can take the point's place."""
@@ -163,14 +169,6 @@ class WeightCache:
     def guest_builds(self) -> int:
         """How many points that are not protected are on their way."""
         return sum(not self.is_protected(point) for point in self._building)
-
-    def enlarge(self, capacity_bytes: int) -> None:
-        """Let the networks occupy more."""
-        if capacity_bytes > self.capacity_bytes:
-            larger = _Store(capacity_bytes, self.facts)
-            for point in self._store:
-                larger[point] = self._store[point]
-            self._store = larger
 
     def points(self) -> tuple[OperatingPoint, ...]:
         """What is ready."""

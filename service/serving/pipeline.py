@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-
 from san_core.errors import SanError
 from service.engines.base import Images
 from service.errors import (

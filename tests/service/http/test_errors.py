@@ -102,12 +102,14 @@ def test_a_slow_body_is_given_up(make_settings):
         serving(make_settings(receive_timeout_s=0.2)) as running,
         socket.create_connection(("127.0.0.1", running.port), timeout=30) as slow,
     ):
-        slow.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+        slow.sendall(
+            b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"
+        )
         assert b" 408 " in slow.recv(1000)
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"POST /classify HTT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /v"]
+    "sent", [b"", b"POST /classify HTT", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v"]
 )
 def test_headers_that_do_not_come_are_given_up(make_settings, sent):
     settings = make_settings(receive_timeout_s=0.2)

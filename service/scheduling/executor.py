@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from san_core.frontier import OperatingPoint
 from service.engines.base import Images, RunnableNetwork
 from service.errors import ExpiredError
-from service.images.decoder import Decoded
+from service.images.decoder import DecodeJob
 from service.latency.model import LatencyModel
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
 from service.scheduling.batching import BatchQueue, Entry, Plan
 from service.scheduling.load import Load, Promise
 
-Source = Images | Callable[[], Decoded]
+Source = Images | DecodeJob
 """An image's pixels, or what decodes it: on the engine's thread, saving a change of threads."""
 
 

@@ -13,10 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-
 from san_core.errors import SanError
-from san_core.preprocessing import ImageHeader
 from service.engines.base import Images
 from service.errors import (
     ClientGoneError,
@@ -27,7 +24,8 @@ from service.errors import (
     OverloadedError,
     Problem,
 )
-from service.images.decoder import Decoder
+from service.images.decoder import DecodeJob, Decoder
+from service.images.header import Header
 from service.latency.model import decode_work
 from service.request.answer import Answer, top_k
 from service.request.budget import Budget
@@ -170,17 +168,26 @@ class Pipeline:
                 )
                 network = deployment.cache.ready(point)
                 record.cached = network is not None
-                building = None if network is not None else deployment.request(point)
+                building = (
+                    None if network is not None else deployment.request(point, exchange.client)
+                )
 
                 # decode, while cold weights are being generated
                 source: Source = (
                     self._decoder.job(
-                        image, deployment.preprocessing, point.resolution, deadline, late=late
+                        image,
+                        deployment.preprocessing,
+                        point.resolution,
+                        deadline,
+                        header=header,
+                        client=exchange.client,
+                        late=late,
                     )
                     if isinstance(image, bytes)
                     else image
                 )
-                if building is None and len(load) == 1 and deployment.loop.is_idle:
+                quick = not isinstance(source, DecodeJob) or source.quick
+                if quick and building is None and len(load) == 1 and deployment.loop.is_idle:
                     # Nobody else is here: the engine's thread decodes too, which saves two changes
                     # of threads.
                     load.decoded_by_engine(promise)
@@ -258,7 +265,7 @@ class Pipeline:
     def _known(
         self,
         image: bytes | Pixels,
-        header: ImageHeader | None,
+        header: Header | None,
         deployment: Deployment,
         record: RequestRecord,
     ) -> Known | None:
@@ -281,14 +288,14 @@ class Pipeline:
                 image, Known(deployment.sha256, point, accuracy, answer.scores, answer.logits)
             )
 
-    async def _header(self, image: bytes | Pixels, budget: Budget) -> ImageHeader | None:
+    async def _header(self, image: bytes | Pixels, budget: Budget) -> Header | None:
         if isinstance(image, bytes):
             return await self._decoder.header(image, budget.deadline_ms)
         return None
 
     async def _decoded(self, source: Source, deadline_ms: float, timing: Timing) -> Pixels:
         """The pixels, by a decoder thread if they are not there yet."""
-        if isinstance(source, np.ndarray):
+        if not isinstance(source, DecodeJob):
             return source
         asked = self._clock()
         decoded = await self._decoder.decode(source, deadline_ms)

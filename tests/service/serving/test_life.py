@@ -18,11 +18,11 @@ START_S = 120
 
 
 class Process:
-    """`python -m service` with its log read along."""
+    """`san serve` with its log read along."""
 
     def __init__(self, *arguments, environment=None):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "service", *map(str, arguments)],
+            [sys.executable, "-m", "san_cli", "serve", *map(str, arguments)],
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {}),

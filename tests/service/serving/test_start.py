@@ -85,7 +85,10 @@ def test_openvino_is_imported_without_its_telemetry(tmp_path):
 )
 def test_what_prevents_a_start_is_one_sentence(options, sentence):
     done = subprocess.run(
-        [sys.executable, "-m", "service", *options], capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-m", "san_cli", "serve", *options],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"san serve: {sentence}")
@@ -96,7 +99,7 @@ def test_a_port_that_is_taken_is_one_sentence():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = subprocess.run(
-            [sys.executable, "-m", "service", "--port", str(port)],
+            [sys.executable, "-m", "san_cli", "serve", "--port", str(port)],
             capture_output=True,
             text=True,
             cwd=ROOT,

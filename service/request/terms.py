@@ -40,6 +40,8 @@ class Terms:
     min_accuracy: float | None = None
     top_k: int = 5
     on_miss: OnMiss = OnMiss.ANSWER
+    priority: int = 0
+    """Smaller goes first; the Open Inference Protocol's parameter, 0 for everyone else."""
 
 
 def parse_terms(query: Iterable[tuple[str, str]], budget_header: str | None = None) -> Terms:

@@ -24,8 +24,9 @@ from benchmarks.options import parser
 from benchmarks.results import table
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from service.engines.base import Engine, EngineUnavailableError, RunnableNetwork
+from service.engines.base import Engine, RunnableNetwork
 from service.engines.torch_engine import TorchEngine
+from service.errors import EngineUnavailableError
 from service.runtime.cores import available_cores
 
 TOLERANCE = 0.02

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from service.observability.ledger import SECONDS, Ledger
-from service.request.record import RequestRecord
+from service.request.request import Request
 
 
 class Makers(Protocol):
@@ -37,7 +37,7 @@ class ReplicaMetrics:
         )
         self._budgets = makers.Counter(
             "san_budgets",
-            "Answered requests by what became of their budget (met, missed, infeasible, none).",
+            "Requests by what became of their budget (met, missed, refused, infeasible, none).",
             tag_keys=("result",),
         )
         self._errors = makers.Counter(
@@ -66,6 +66,11 @@ class ReplicaMetrics:
                     "accuracy_given_up_count",
                     "Answers whose resolution was lowered by load.",
                 ),
+                (
+                    "shortfall_sum",
+                    "accuracy_shortfall_sum",
+                    "Sum of the accuracy that an idle host would have bought on top.",
+                ),
             )
         }
         self._ready = makers.Gauge("san_ready", "1 if the replica is ready.")
@@ -75,7 +80,7 @@ class ReplicaMetrics:
         """From now on count here, too, what is counted there."""
         count = ledger.observe
 
-        def observe(record: RequestRecord) -> None:
+        def observe(record: Request) -> None:
             count(record)
             # A ledger of this request alone: labels and results are decided in one place.
             alone = Ledger(ledger.resolutions)
@@ -85,11 +90,11 @@ class ReplicaMetrics:
         ledger.observe = observe  # type: ignore[method-assign]
 
     def _add(self, alone: Ledger, seconds: float) -> None:
-        for resolution, mode, outcome in alone.requests:
+        for resolution, mode, outcome, _ in alone.requests:
             tags = {"resolution": resolution, "mode": mode, "outcome": outcome}
             self._requests.inc(1, tags=tags)
             self._duration.observe(seconds, tags=tags)
-        for result in alone.budgets:
+        for result, _ in alone.budgets:
             self._budgets.inc(1, tags={"result": result})
         for kind in alone.errors:
             self._errors.inc(1, tags={"type": kind})

@@ -8,23 +8,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
-from san_core.errors import SanError
-from service.engines.base import Engine, EngineUnavailableError
+from service.engines.base import Engine
 from service.engines.torch_engine import TorchEngine, resolve_device
-from service.errors import PROBLEM_JSON, HttpError, ParameterError, Problem
-from service.http.auth import Doors
+from service.errors import EngineUnavailableError
+from service.http.auth import Authentication, Keys
 from service.http.exporter import Exporter
-from service.http.middleware import REQUEST_ID, Shell
+from service.http.middleware import FastPath, Problems, RequestId, TrailingSlash
 from service.http.openapi import Api
+from service.http.route_facts import RouteTable
 from service.http.routes.classify import (
     ClassifyEndpoint,
-    asks_to_classify,
     classify_router,
     note_refusal,
 )
@@ -36,10 +33,12 @@ from service.http.routes.open_inference import open_inference_router
 from service.http.routes.resolutions import resolutions_router
 from service.observability.ledger import Ledger
 from service.processes.crew import Crew
+from service.request.client import ClientIdentity
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.cores import available_cores, plan_cores
 from service.runtime.thread_pool import Workers
-from service.scheduling.load import Load
+from service.scheduling.pricing import Host
+from service.scheduling.schedule import Schedule
 from service.serving.bundle_reader import BundleReader
 from service.serving.deployment import Engines, Machinery
 from service.serving.service import Service
@@ -97,8 +96,9 @@ def make_service(
 ) -> Service:
     """A service without a transport; must be made on a running event loop."""
     crew = crew or Crew()
+    cores = max(1, available_cores() // settings.workers)
     plan = plan_cores(
-        max(1, available_cores() // settings.workers),
+        cores,
         settings.engine,
         engine_threads=settings.engine_threads,
         decode_threads=settings.decode_threads,
@@ -106,7 +106,8 @@ def make_service(
     machinery = Machinery(
         settings=settings,
         clock=clock,
-        load=Load(plan.decode),
+        schedule=Schedule(plan.decode, settings.max_batch),
+        host=Host(cores, plan.decode),
         ledger=Ledger(),
         engine_thread=Workers("engine", 1),
         decoders=Workers("decode", plan.decode),
@@ -116,24 +117,6 @@ def make_service(
         reader=BundleReader(crew.directory, resume=crew.successor),
     )
     return Service(machinery, lambda bundle: choose_engines(settings, bundle))
-
-
-async def respond(request: Request, error: Exception) -> Response:
-    """The one handler: any error as problem+json."""
-    if isinstance(error, RequestValidationError):
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-        error = ParameterError(f"{where}: {first['msg']}.", where)
-    elif isinstance(error, HTTPException):
-        error = HttpError(error.status_code, str(error.detail), dict(error.headers or {}))
-    elif not isinstance(error, SanError):
-        logger.error(
-            "unforeseen",
-            exc_info=error,
-            extra={"facts": {"request_id": request.scope.get(REQUEST_ID)}},
-        )
-    problem = Problem(error, request.scope.get(REQUEST_ID))
-    return Response(problem.body, problem.status, headers=problem.headers, media_type=PROBLEM_JSON)
 
 
 def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
@@ -154,8 +137,7 @@ def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
         lifespan=lifespan,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
-    for kind in (SanError, HTTPException, RequestValidationError, Exception):
-        api.add_exception_handler(kind, respond)
+    api.exception_handlers.clear()  # every error goes on to `Problems`
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
     api.include_router(feedback_router(service))
@@ -175,9 +157,11 @@ def make_app(settings: Settings, service: Service) -> ASGIApp:
     )
     api = make_api(service, endpoint)
 
-    def turned_away(scope: Scope, error: Exception) -> None:
-        if asks_to_classify(scope):
-            note_refusal(service.pipeline, scope, error)
+    def on_refused(scope: Scope, error: Exception) -> None:
+        note_refusal(service.pipeline, scope, error)
 
-    fast: dict[tuple[str, str], ASGIApp] = {("POST", "/classify"): endpoint}
-    return Shell(api, Doors(settings), service.clock, fast, turned_away)
+    keys = Keys(settings)
+    clients = ClientIdentity(keyed=keys.keyed, trusted_proxies=settings.trusted_proxies)
+    app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
+    app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
+    return RequestId(Problems(TrailingSlash(app, "/v2/")), service.clock)

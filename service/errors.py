@@ -1,7 +1,10 @@
-"""Every error a client can meet, with its HTTP status on the class.
+"""Every error of the service. Those that a client can meet carry their HTTP status on the class.
 
 SanError                             san_core
 ├── ImageError …                     san_core; see `STATUS_OF_CORE` below
+├── SettingsError                    at start: a setting cannot be used
+│   └── KeyFileError                 at start: a file of API keys cannot be used
+├── EngineUnavailableError           at start: the engine cannot run on this host
 └── ServiceError                     500
     ├── TensorError                  400  an inference request that cannot be read
     ├── UnauthorisedError            401  no API key, or a wrong one
@@ -24,7 +27,7 @@ SanError                             san_core
     ├── DrainingError                503  Retry-After: shutting down
     └── HttpError                    404, 405 …: what the framework found wrong
 
-One handler (`problem`) turns any of them, and anything unforeseen, into RFC 9457 problem+json.
+One middleware, `Problems`, turns each of them and anything unforeseen into RFC 9457 problem+json.
 """
 
 from __future__ import annotations
@@ -52,6 +55,18 @@ STATUS_OF_CORE: dict[type[SanError], int] = {
     ResolutionError: 422,
 }
 """san_core knows no HTTP; the first class here that an error is an instance of gives its status."""
+
+
+class SettingsError(SanError):
+    """A setting cannot be used."""
+
+
+class KeyFileError(SettingsError):
+    """A file of API keys cannot be used."""
+
+
+class EngineUnavailableError(SanError):
+    """The engine cannot run here: library missing, instruction set broken, no such device."""
 
 
 class ServiceError(SanError):

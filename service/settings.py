@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MEGA = 1_000_000
@@ -14,7 +14,7 @@ MEGA = 1_000_000
 class Settings(BaseSettings):
     """What a service is started with; passed in, never imported as a global."""
 
-    model_config = SettingsConfigDict(env_prefix="SAN_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="SAN_", extra="forbid", frozen=True)
 
     # what is served, and where
     bundle: Path | None = Field(
@@ -58,8 +58,11 @@ class Settings(BaseSettings):
     )
 
     # budgets
-    quantile: float = Field(
-        0.99, ge=0.5, le=0.999, description="latency quantile a prediction must fit the budget with"
+    promise: float = Field(
+        0.99,
+        ge=0.5,
+        le=0.999,
+        description="share of answers that must be in time where the service says they will be",
     )
     patience_ms: float = Field(
         2000.0,
@@ -67,26 +70,9 @@ class Settings(BaseSettings):
         le=600_000,
         description="how long a request that names no budget may wait for others",
     )
-    queue_safety: float = Field(
-        1.25,
-        ge=1,
-        le=10,
-        description="factor on predicted waiting; what queues is less certain than what runs",
-    )
-
-    load_reserve: float = Field(
-        3.0,
-        ge=0,
-        le=100,
-        description="how many times the predicted wait the most accurate point must leave free; "
-        "lowers the resolution early under load",
-    )
 
     # batching and admission
     max_batch: int = Field(8, ge=1, le=256, description="largest batch the engine runs")
-    batch_window_ms: float = Field(
-        2.0, ge=0, le=1000, description="longest that a batch stays open for requests being decoded"
-    )
     max_inflight: int = Field(
         256, ge=1, le=100_000, description="requests inside at once; more are refused"
     )
@@ -140,6 +126,12 @@ class Settings(BaseSettings):
     )
     admin_keys_file: Path | None = Field(None, description="file with one key for /admin per line")
 
+    trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = Field(
+        (),
+        description="addresses or networks of proxies whose X-Forwarded-For is believed, comma "
+        "separated; none believes nobody",
+    )
+
     # what is observed
     agreement_fraction: float = Field(
         0.01,
@@ -172,7 +164,7 @@ class Settings(BaseSettings):
         75.0, gt=0, le=3600, description="how long an idle connection stays open"
     )
 
-    @field_validator("api_keys", "metrics_keys", "admin_keys", mode="before")
+    @field_validator("api_keys", "metrics_keys", "admin_keys", "trusted_proxies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -2,12 +2,19 @@
 
 import argparse
 import tomllib
-import types
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+)
 
+from san_core.command_line import add_fields
 from san_core.errors import ResolutionError
 from san_core.meta_learner import MetaLearnerKind
 from san_core.resolution import check_trained
@@ -24,7 +31,11 @@ class Recipe(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     # The network.
-    architecture: str = Field("resnet18", description="torchvision CNN, or timm:NAME")
+    architecture: str = Field(
+        "resnet18",
+        validation_alias=AliasChoices("architecture", "arch"),
+        description="torchvision CNN, or timm:NAME",
+    )
     resolutions: tuple[int, ...] = Field(
         (224, 192, 160, 128, 96), description="trained resolutions, comma separated"
     )
@@ -148,49 +159,9 @@ def make_recipe(*layers: dict[str, Any]) -> Recipe:
         ) from error
 
 
-def _choices(annotation: Any) -> tuple[str, ...] | None:
-    if get_origin(annotation) is Literal:
-        return tuple(get_args(annotation))
-    if annotation is MetaLearnerKind:
-        return tuple(kind.value for kind in MetaLearnerKind)
-    return None
-
-
-def _parser_type(annotation: Any) -> Any:
-    if get_origin(annotation) in (Union, types.UnionType, Annotated):
-        annotation = get_args(annotation)[0]
-    return annotation if annotation in (int, float) else str
-
-
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --recipe and one option per field; what is not given stays as the recipe has it."""
     parser.add_argument(
         "--recipe", metavar="NAME", help=f"{', '.join(recipe_names())}, or a TOML file"
     )
-    group = parser.add_argument_group("fields of the recipe")
-    for name, field in Recipe.model_fields.items():
-        flags = [f"--{name.replace('_', '-')}"]
-        if name == "architecture":
-            flags.append("--arch")
-        options: dict[str, Any] = {
-            "dest": name,
-            "default": None,
-            "help": f"{field.description} (default {_shown(field.default)})",
-        }
-        if field.annotation is bool:
-            options["action"] = argparse.BooleanOptionalAction
-        elif choices := _choices(field.annotation):
-            options["choices"] = choices
-        else:
-            options |= {"type": _parser_type(field.annotation), "metavar": name.upper()}
-        group.add_argument(*flags, **options)
-
-
-def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def overrides(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields that were given on the command line."""
-    given = {name: getattr(args, name, None) for name in Recipe.model_fields}
-    return {name: value for name, value in given.items() if value is not None}
+    add_fields(parser, Recipe, groups={"architecture": "fields of the recipe"})

@@ -144,7 +144,9 @@ TRUTH = (
         "percentunit",
         (
             Query(f"job:san_agreement:ratio_1h{JOB}", "agreement"),
-            Query(f"job:san_agreement:increase1h{JOB}", "n", right_axis_unit="short"),
+            Query(
+                f"sum(job_resolution:san_agreement:increase1h{JOB})", "n", right_axis_unit="short"
+            ),
         ),
         empty="nothing compared yet",
         decimals=1,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import os
 import signal
 import socket
 import sys
-import types
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
-from san_core.errors import SanError
+from san_core.command_line import add_fields, given_fields
+from service.errors import SettingsError
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,11 +35,11 @@ _GROUPS = {
     "drain_grace_s": "life",
 }
 _SECRETS = ("api_keys", "metrics_keys", "admin_keys")
+_PREFIX = "SAN_"
+_FOREIGN = ("SAN_SERVE_", "SAN_RAY_")
+_ALIKE = 0.8
+"""Similarity (difflib) from which a name counts as misspelt: one wrong letter in five."""
 _SWITCH_INTERVAL_S = 0.0005
-
-
-class SettingsError(SanError):
-    """A setting cannot be used."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,75 +47,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "positional_bundle", nargs="?", type=Path, metavar="BUNDLE", help="the same as --bundle"
     )
-    parser.allow_abbrev = False  # --api-keys must not pass for --api-keys-file
-    group: Any = parser
-    for name, field in Settings.model_fields.items():
-        if name in _GROUPS:
-            group = parser.add_argument_group(_GROUPS[name])
-        if name in _SECRETS:
-            # A key on a command line is a key in every process list.
-            continue
-        group.add_argument(f"--{name.replace('_', '-')}", **_option(name, field))
+    # A key on a command line is a key in every process list.
+    add_fields(parser, Settings, groups=_GROUPS, without=_SECRETS, env_prefix=_PREFIX)
     fields = Settings.model_fields
     parser.epilog = "Keys themselves come from the environment only. " + " ".join(
-        f"SAN_{name.upper()}: {fields[name].description} (default none)." for name in _SECRETS
+        f"{_PREFIX}{name.upper()}: {fields[name].description} (default none)." for name in _SECRETS
     )
 
 
-def _option(name: str, field: FieldInfo) -> dict[str, Any]:
-    default = "none" if field.default is None else field.default
-    bounds = _bounds(field)
-    options: dict[str, Any] = {
-        "dest": name,
-        "default": None,
-        "help": f"{field.description} (default {default}{bounds}; SAN_{name.upper()})".replace(
-            "%", "%%"
-        ),
-    }
-    kind = _kind(field.annotation)
-    if get_origin(kind) is Literal:
-        options["choices"] = get_args(kind)
-    elif kind is bool:
-        options["action"] = argparse.BooleanOptionalAction
-    else:
-        options["metavar"] = {int: "N", float: "X", Path: "FILE"}.get(kind, "TEXT")
-    return options
-
-
-def _kind(annotation: Any) -> Any:
-    """The type itself, without `| None`."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        return next(arg for arg in get_args(annotation) if arg is not type(None))
-    return annotation
-
-
-def _bounds(field: FieldInfo) -> str:
-    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
-    found = [
-        f"{sign} {getattr(rule, name):g}"
-        for rule in field.metadata
-        for name, sign in signs.items()
-        if getattr(rule, name, None) is not None
-    ]
-    return f"; {' and '.join(found)}" if found else ""
-
-
-def read_settings(given: dict[str, Any]) -> Settings:
+def read_settings(given: Mapping[str, Any]) -> Settings:
     """Options over environment over defaults; a wrong one is one sentence."""
-    chosen = {name: value for name, value in given.items() if value is not None}
+    _check_variables()
     try:
-        return Settings(**chosen)
+        return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        option = f"--{name.replace('_', '-')}" if name in chosen else f"SAN_{name.upper()}"
+        option = f"--{name.replace('_', '-')}" if name in given else f"{_PREFIX}{name.upper()}"
         raise SettingsError(f"{option}: {first['msg']}, not {first['input']!r}.") from error
+
+
+def _check_variables() -> None:
+    """Refuse a variable that looks like a misspelt setting: it would be ignored in silence.
+
+    Others with the same prefix are left alone: compose has its own, and Kubernetes sets
+    `SAN_SERVE_PORT` and the like wherever a service is called san-serve.
+    """
+    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX) and name not in known and not name.startswith(_FOREIGN):
+            for near in difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE):
+                raise SettingsError(f"{name} is not a setting. Did you mean {near}?")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
-    given = {name: value for name, value in vars(args).items() if name in Settings.model_fields}
-    given["bundle"] = given["bundle"] or args.positional_bundle
+    given = given_fields(args)
+    if args.positional_bundle is not None:
+        given.setdefault("bundle", args.positional_bundle)
     settings = read_settings(given)
     # Until the server takes it there is no bundle that could be read again, and nothing to die of.
     signal.signal(signal.SIGHUP, lambda *_: None)

@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from san_core.errors import SanError
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from san_core.bundle import Bundle
     from san_core.frontier import OperatingPoint
-
-
-class EngineUnavailableError(SanError):
-    """The engine cannot run here: library missing, instruction set broken, no such device."""
 
 
 def batch_sizes(max_batch: int) -> tuple[int, ...]:

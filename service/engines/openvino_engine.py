@@ -19,9 +19,9 @@ import numpy as np
 
 from san_core.folding import FoldedArchitecture
 from san_core.quantization import quantised_resolutions, ranges_for
-from service.engines.base import EngineUnavailableError
 from service.engines.cpu_probe import CpuDecision, apply, probe
 from service.engines.openvino_int8 import quantise
+from service.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from service.engines.base import EngineUnavailableError
+from service.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

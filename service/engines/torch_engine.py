@@ -19,9 +19,10 @@ from torch.func import functional_call
 from san_core.bundle import Bundle
 from san_core.folding import FoldedArchitecture
 from san_core.frontier import OperatingPoint
-from service.engines.base import EngineUnavailableError, RunnableNetwork, batch_sizes
+from service.engines.base import RunnableNetwork, batch_sizes
 from service.engines.cuda_device import CudaDevice
 from service.engines.cuda_graphs import GraphDevice, GraphedNetwork, Staging
+from service.errors import EngineUnavailableError
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,11 @@ class WeightCache:
             self._entries[point].hits += 1
         return network
 
+    def peek(self, point: OperatingPoint) -> RunnableNetwork | None:
+        """The network if it is cached, for a request that was counted already."""
+        network: RunnableNetwork | None = self._store.get(point)
+        return network
+
     def request(
         self, point: OperatingPoint, urgency: float = DEMAND
     ) -> asyncio.Future[RunnableNetwork]:

@@ -1,23 +1,32 @@
-"""The outermost ASGI layer: request id, clock, doors, and problem+json for every error."""
+"""The layers around the application, outermost first; each has one duty.
+
+RequestId       gives a request its id and the time of its first byte
+Problems        turns every error into problem+json
+TrailingSlash   takes `/v2/…/` for `/v2/…`
+Authentication  asks for the key that the route needs (`http.auth`)
+FastPath        sends the hot route past the framework
+"""
 
 from __future__ import annotations
 
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from san_core.errors import SanError
-from service.errors import PROBLEM_JSON, ClientGoneError, Problem
-from service.http.auth import Doors
+from service.errors import PROBLEM_JSON, ClientGoneError, HttpError, ParameterError, Problem
 from service.http.protocol import FIRST_BYTE
 from service.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = "san.request_id"
+_ID_HEADER = b"x-request-id"
 _USABLE_ID = re.compile(rb"[A-Za-z0-9._~-]{1,64}")
 
 
@@ -35,79 +44,117 @@ def traceparent(scope: Scope) -> str | None:
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The client's own id if it can be used as one, else a new one."""
     for name, value in headers:
-        if name == b"x-request-id" and _USABLE_ID.fullmatch(value):
+        if name == _ID_HEADER and _USABLE_ID.fullmatch(value):
             return value.decode()
     return secrets.token_hex(12)
 
 
-async def send_problem(send: Send, problem: Problem, request_id: str) -> None:
-    """Send an error as problem+json."""
-    headers = [
-        (b"content-type", PROBLEM_JSON.encode()),
-        (b"content-length", str(len(problem.body)).encode()),
-        (b"x-request-id", request_id.encode()),
-        *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
-    ]
-    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
-    await send({"type": "http.response.body", "body": problem.body})
+class RequestId:
+    """Gives each request an id, which its answer carries, and notes when it began."""
 
-
-class Shell:
-    """Wraps the application; also dispatches the hot path before any framework sees it."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        doors: Doors,
-        clock: Clock,
-        fast: dict[tuple[str, str], ASGIApp],
-        turned_away: Callable[[Scope, Exception], None] = lambda *_: None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock) -> None:
         self._app = app
-        self._doors = doors
         self._clock = clock
-        self._fast = fast
-        self._turned_away = turned_away
-        """Called for whom the doors stay closed."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope.setdefault(FIRST_BYTE, self._clock())
+        scope.setdefault(FIRST_BYTE, self._clock())  # another server's protocol does not note it
         request_id = scope[REQUEST_ID] = _request_id(scope["headers"])
-        path = scope["path"]
-        if path[-1:] == "/" and path.startswith("/v2/"):
-            # Clients of that protocol add it as they like, and few follow a redirect with a body.
-            path = scope["path"] = path.rstrip("/")
+
+        async def identified(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                if not any(name == _ID_HEADER for name, _ in headers):
+                    message["headers"] = [*headers, (_ID_HEADER, request_id.encode())]
+            await send(message)
+
+        await self._app(scope, receive, identified)
+
+
+def as_problem(error: Exception, request_id: str | None) -> Problem:
+    """Any error as a problem; the framework's own are translated first."""
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
+        error = ParameterError(f"{where}: {first['msg']}.", where)
+    elif isinstance(error, HTTPException):
+        error = HttpError(error.status_code, str(error.detail), dict(error.headers or {}))
+    elif not isinstance(error, SanError):
+        logger.error("unforeseen", exc_info=error, extra={"facts": {"request_id": request_id}})
+    return Problem(error, request_id)
+
+
+class Problems:
+    """Answers every error with problem+json. No other place does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
         started = False
 
         async def watched(message: Message) -> None:
             nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                if not any(name == b"x-request-id" for name, _ in message["headers"]):
-                    message["headers"] = [
-                        *message["headers"],
-                        (b"x-request-id", request_id.encode()),
-                    ]
+            started = True
             await send(message)
 
         try:
-            client = scope.get("client")
-            try:
-                self._doors.check(path, scope["headers"], client[0] if client else None)
-            except SanError as error:
-                self._turned_away(scope, error)
-                raise
-            app = self._fast.get((scope["method"], path), self._app)
-            await app(scope, receive, watched)
+            await self._app(scope, receive, watched)
         except ClientGoneError:
             return
         except Exception as error:
-            problem = Problem(error, request_id)
-            if problem.status >= 500 and not isinstance(error, SanError):
-                logger.exception("unforeseen", extra={"facts": {"request_id": request_id}})
+            problem = as_problem(error, scope[REQUEST_ID])
             if not started:
-                await send_problem(send, problem, request_id)
+                await _send(send, problem)
+
+
+async def _send(send: Send, problem: Problem) -> None:
+    headers = [
+        (b"content-type", PROBLEM_JSON.encode()),
+        (b"content-length", str(len(problem.body)).encode()),
+        *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": problem.body})
+
+
+class TrailingSlash:
+    """Drops the slash at the end of a path below a prefix.
+
+    Clients of the Open Inference Protocol add it as they like, and few follow a redirect that
+    would have to repeat the body.
+    """
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "http":
+            path: str = scope["path"]
+            if path[-1:] == "/" and path.startswith(self._prefix):
+                scope["path"] = path.rstrip("/")
+        await self._app(scope, receive, send)
+
+
+class FastPath:
+    """Sends the routes in `fast` to their ASGI applications, the others to the framework."""
+
+    def __init__(self, app: ASGIApp, fast: Mapping[tuple[str, str], ASGIApp]) -> None:
+        self._app = app
+        self._fast = fast
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        app = self._app
+        if scope["type"] == "http":
+            app = self._fast.get((scope["method"], scope["path"]), app)
+        await app(scope, receive, send)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from pydantic import BaseModel
+from starlette.types import ASGIApp
 
 from service.errors import PROBLEM_JSON
 from service.http.schemas import FeedbackRequest, ProblemSchema
@@ -48,11 +50,15 @@ def problems(*statuses: int) -> Responses:
 
 
 class Api(FastAPI):
-    """FastAPI, whose document shows problems where it would show errors of its own."""
+    """FastAPI that leaves errors to the `Problems` layer, and shows them so in its document."""
 
     def __init__(self, **options: Any) -> None:
         # With a default the framework leaves its own 422 out.
         super().__init__(responses={"default": problem("Any other problem")}, **options)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The router alone. Starlette's own layers would answer errors before `Problems` could."""
+        return AsyncExitStackMiddleware(self.router)
 
     def openapi(self) -> dict[str, Any]:
         """The document."""

@@ -17,6 +17,9 @@ from service.images.header import quick_header
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
 
+_MOST_KEPT = 3
+"""A decoded square of more than this many times the resolution is not kept: smaller resolutions
+are then made of the resized pixels, and what waits takes little memory."""
 _MOST_SCANS = 100
 _MOST_SCANNED_MEGAPIXELS = 1000
 """Scans x megapixels, about a millisecond each. A progressive photograph has about ten scans."""
@@ -24,12 +27,21 @@ _MOST_SCANNED_MEGAPIXELS = 1000
 
 @dataclass(slots=True)
 class Decoded:
-    """One image, ready to run."""
+    """One image's pixels: at the resolution it was decoded for, and at the scale they came in."""
 
-    pixels: NDArray[np.float32]
-    """[T, T, 3], normalised."""
-    started_ms: float
-    took_ms: float
+    pixels: NDArray[np.uint8]
+    """[T, T, 3]."""
+    square: NDArray[np.uint8]
+    """What smaller resolutions are made of; `pixels` where the decoded image is huge."""
+    preprocessing: Preprocessing
+    started_ms: float = 0.0
+    took_ms: float = 0.0
+
+    def at(self, resolution: int) -> NDArray[np.uint8]:
+        """The pixels [T, T, 3] at a resolution up to the one they were decoded for."""
+        if resolution == len(self.pixels):
+            return self.pixels
+        return jpeg.resize(self.square, self.preprocessing, resolution)
 
 
 class Decoder:
@@ -77,8 +89,9 @@ class Decoder:
             started = self._clock()
             if started > deadline_ms and not late():
                 raise ExpiredError("The deadline passed while the image waited to be decoded.")
-            pixels = to_input(data, preprocessing, resolution, self._max_pixels)
-            return Decoded(pixels, started, self._clock() - started)
+            found = to_pixels(data, preprocessing, resolution, self._max_pixels)
+            found.started_ms, found.took_ms = started, self._clock() - started
+            return found
 
         return work
 
@@ -97,13 +110,24 @@ def _check_scans(header: ImageHeader) -> None:
         )
 
 
+def to_pixels(
+    data: bytes, preprocessing: Preprocessing, resolution: int, max_pixels: int = MAX_PIXELS
+) -> Decoded:
+    """Decode, crop and resize; the short way if it is a plain JPEG."""
+    square = jpeg.to_square(data, preprocessing, resolution, max_pixels=max_pixels)
+    if square is not None:
+        pixels = jpeg.resize(square, preprocessing, resolution)
+        if len(square) > _MOST_KEPT * resolution:
+            square = pixels
+    else:
+        at_least = preprocessing.least_side(resolution)
+        image = decode(data, max_pixels=max_pixels, at_least=at_least)
+        square = pixels = preprocessing.to_pixels(image, resolution)
+    return Decoded(pixels, square, preprocessing)
+
+
 def to_input(
     data: bytes, preprocessing: Preprocessing, resolution: int, max_pixels: int = MAX_PIXELS
 ) -> NDArray[np.float32]:
-    """Decode, resize, crop and normalise: [T, T, 3]; the short way if it is a plain JPEG."""
-    pixels = jpeg.to_pixels(data, preprocessing, resolution, max_pixels=max_pixels)
-    if pixels is None:
-        at_least = preprocessing.least_side(resolution)
-        image = decode(data, max_pixels=max_pixels, at_least=at_least)
-        pixels = preprocessing.to_pixels(image, resolution)
-    return preprocessing.normalise(pixels)
+    """Decode, resize, crop and normalise: [T, T, 3]."""
+    return preprocessing.normalise(to_pixels(data, preprocessing, resolution, max_pixels).pixels)

@@ -48,13 +48,17 @@ def _crop(preprocessing: Preprocessing, width: int, height: int) -> tuple[slice,
     return slice(y, y + side), slice(x, x + side)
 
 
-def resize(
-    pixels: NDArray[np.uint8], preprocessing: Preprocessing, resolution: int
-) -> NDArray[np.uint8]:
-    """Crop and resize pixels [h, w, 3] to [T, T, 3]."""
+def crop(pixels: NDArray[np.uint8], preprocessing: Preprocessing) -> NDArray[np.uint8]:
+    """Cut the centred square that the network will see out of pixels [h, w, 3]."""
     height, width, _ = pixels.shape
     rows, columns = _crop(preprocessing, width, height)
-    square = np.ascontiguousarray(pixels[rows, columns])
+    return np.ascontiguousarray(pixels[rows, columns])
+
+
+def resize(
+    square: NDArray[np.uint8], preprocessing: Preprocessing, resolution: int
+) -> NDArray[np.uint8]:
+    """Resize a contiguous square of pixels to [T, T, 3]."""
     with _alone():
         resized = functional.interpolate(
             # A view: NHWC is channels_last.
@@ -98,7 +102,19 @@ def to_pixels(
     *,
     max_pixels: int | None = None,
 ) -> NDArray[np.uint8] | None:
-    """Decode, crop and resize a JPEG to pixels [T, T, 3], upright.
+    """Decode, crop and resize a JPEG to pixels [T, T, 3], upright; None as `to_square`."""
+    square = to_square(data, preprocessing, resolution, max_pixels=max_pixels)
+    return None if square is None else resize(square, preprocessing, resolution)
+
+
+def to_square(
+    data: bytes,
+    preprocessing: Preprocessing,
+    resolution: int,
+    *,
+    max_pixels: int | None = None,
+) -> NDArray[np.uint8] | None:
+    """Decode a JPEG at a scale that suffices for a resolution; the centred square, upright.
 
     None if it is not a plain JPEG (another format, CMYK, damaged, too large): the reference then
     decodes it, or says what is wrong with it.
@@ -118,4 +134,4 @@ def to_pixels(
         )
     except (ValueError, OSError, SyntaxError, TypeError):
         return None
-    return _upright(resize(pixels, preprocessing, resolution), orientation)
+    return np.ascontiguousarray(_upright(crop(pixels, preprocessing), orientation))

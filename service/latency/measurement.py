@@ -107,7 +107,7 @@ class ForwardMeasurement:
         )
 
     def into(self, measurements: Measurements) -> None:
-        """Enter what was found: the lower quartile as base time, and the spread above it.
+        """Enter what was found: the lower quartile as base time.
 
         A batch counts by its ratio to the single images beside it: the host may have been slow
         just then, and which batch gets the most done must not depend on that.
@@ -118,7 +118,6 @@ class ForwardMeasurement:
             base[shape] = [_base(taken[n]) * (1.0 if n == 1 else pace) for n in self._sizes]
         for shape, times in _monotone(base).items():
             measurements.curves[shape] = Curve(self._sizes, tuple(times))
-            measurements.ratios[shape] = [ms / times[0] for ms in self._times[shape][1]]
 
 
 def _base(times: list[float]) -> float:
@@ -259,7 +258,4 @@ async def measure_decode(
                 found.append((work, median(times)))
         cost = DecodeCost.fit(found)
         measurements.decode[image_format] = cost
-        measurements.decode_ratios += [
-            max(0.5, ms / max(cost.at(work), 1e-3)) for work, ms in found
-        ]
         logger.info("measured decoding %s: %.2f ms at 500 x 375", image_format, found[2][1])

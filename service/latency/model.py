@@ -28,7 +28,7 @@ class Assumed:
     """What holds until the first request says otherwise."""
 
     overhead_ms: float = 0.4
-    """Of a request, outside of every named stage: one client on two cores, `benchmarks.overhead`."""
+    """Of a request, outside of every named stage: one client, two cores, `benchmarks.overhead`."""
     handover_ms: float = 0.5
     """From the end of one batch to the start of the next while requests wait."""
     build_ms: float = 200.0

@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp
+from statistics import NormalDist
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -34,14 +36,14 @@ class Learning:
     hundredth of that. Gibbs and Candès (2021), with the quantile's level replaced by its width."""
     widest: float = 1.0
     """Of the steering: e times wider or narrower than what was seen is the most."""
-    tail: float = 3.0
+    tail: float = 6.0
     """Of a spread: beyond the largest sample the chance to be late falls with this power."""
 
 
 LEARNING = Learning()
-PRIOR = (0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.15, 1.25, 1.4)
-"""Spread before anything was seen: ratios of whole times to their predicted median on a host that
-nobody else uses (`python -m benchmarks.tournament` prints them)."""
+PRIOR = tuple(exp(0.13 * NormalDist().inv_cdf((i + 0.5) / 100)) for i in range(100))
+"""Spread before anything was seen: one in a hundred takes 1.35 times its predicted median, as with
+one client on a host that nobody else uses (`python -m benchmarks.budgets`)."""
 
 
 class Factor:
@@ -91,6 +93,10 @@ class Spread:
             inside = ordered[-1] * (1.0 / (rest * len(ordered))) ** (1.0 / LEARNING.tail)
         return inside * self._scale
 
+    def at(self, q: float) -> float:
+        """The q-quantile of the recent ratios, as seen."""
+        return quantile(self._ordered, q)
+
     def probability(self, ratio: float) -> float:
         """The chance that an answer takes at most `ratio` times its predicted median."""
         ordered = self._ordered
@@ -99,7 +105,7 @@ class Spread:
         n = len(ordered)
         if below < n:
             return below / n
-        return 1.0 - (ordered[-1] / ratio) ** LEARNING.tail / n
+        return 1.0 - float((ordered[-1] / ratio) ** LEARNING.tail) / n
 
     def learn(self, now_ms: float, ratio: float) -> None:
         """Take in one whole time over its predicted median."""
@@ -110,12 +116,12 @@ class Spread:
         samples, ordered = self._samples, self._ordered
         samples.append((now_ms, ratio))
         insort(ordered, ratio)
-        if len(samples) == LEARNING.samples // 4:
+        if len(samples) == LEARNING.samples // 2 and len(ordered) > len(samples):
             for known in self._prior:
                 del ordered[bisect_left(ordered, known)]
         oldest = now_ms - LEARNING.horizon_ms
         while len(samples) > LEARNING.samples or (
-            samples[0][0] < oldest and len(samples) > LEARNING.samples // 4
+            samples[0][0] < oldest and len(samples) > LEARNING.samples // 2
         ):
             _, old = samples.popleft()
             del ordered[bisect_left(ordered, old)]

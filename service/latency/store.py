@@ -15,7 +15,7 @@ from service.latency.model import Measurements
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 """Changes with what is measured and with how: times taken otherwise must not be mixed."""
 
 

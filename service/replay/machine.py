@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from san_core.bundle import Accuracy
-from san_core.frontier import OperatingPoint
+from san_core.frontier import OperatingPoint, Precision
 from san_core.mode import Mode
 from service.latency.catalogue import Listing
 from service.latency.model import Curve, DecodeCost, Measurements
@@ -101,7 +101,7 @@ class Machine:
 
 DECODE = DecodeCost((0.25, 6.0, 1.0, 3.0))
 """Milliseconds of one core, as the default bundle's preprocessing takes on the reference host."""
-REFERENCE: dict[str, dict[int, tuple[float, float, float, float, float]]] = {
+REFERENCE: dict[Precision, dict[int, tuple[float, float, float, float, float]]] = {
     # precision: {resolution: (ms alone, in a batch of 2, 4, 8, accuracy)}
     "int8": {
         64: (0.55, 0.70, 1.00, 1.60, 0.247),
@@ -125,7 +125,7 @@ def reference() -> tuple[Measurements, list[Listing]]:
     made, listings = Measurements(decode={"JPEG": DECODE}), []
     for precision, rows in REFERENCE.items():
         for resolution, (*times, accuracy) in rows.items():
-            point = OperatingPoint(resolution, Mode.PROXY, precision)  # type: ignore[arg-type]
+            point = OperatingPoint(resolution, Mode.PROXY, precision)
             made.curves[resolution, precision] = Curve((1, 2, 4, 8), tuple(times))
             measured = Accuracy(
                 resolution=resolution, mode=Mode.PROXY, precision=precision, top1=accuracy,

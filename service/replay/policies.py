@@ -1,5 +1,7 @@
 """What can be replayed: the service's own scheduler, and rivals on the same machine."""
 
+# ruff: noqa: D102  `Policy` says what each method is for
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -37,7 +39,9 @@ class Ours:
         return self.scheduler.door(job.request, now_ms) is None
 
     def decide(self, job: Job, now_ms: float) -> int | None:
-        decision = self.scheduler.decide(job.request, now_ms, decode_ms=lambda t: self.scheduler.model.decode_ms(job.work(t)))
+        decision = self.scheduler.decide(
+            job.request, now_ms, decode_ms=lambda t: self.scheduler.model.decode_ms(job.work(t))
+        )
         if decision.verdict not in (Verdict.SERVE, Verdict.LATE):
             return None
         self._jobs[id(job.request)] = job
@@ -51,7 +55,6 @@ class Ours:
     def batch(self, now_ms: float) -> tuple[list[Job], OperatingPoint] | None:
         plan = self.scheduler.next(now_ms, lambda _: False)
         for request in plan.expired:
-            self.scheduler.schedule.leave(request, now_ms)
             self.scheduler.answered(request, now_ms)
             self.drop(self._jobs.pop(id(request)))
         if not plan.run:

@@ -102,7 +102,11 @@ class Simulation:
     """The machine's stations in the order in which the service has them."""
 
     def __init__(
-        self, policy: Policy, host: HostModel, measured: Measurements, listings: list[Listing],
+        self,
+        policy: Policy,
+        host: HostModel,
+        measured: Measurements,
+        listings: list[Listing],
         seed: int = 1,
     ) -> None:
         self.machine = Machine(host, seed)
@@ -147,8 +151,11 @@ class Simulation:
         self.result.offered += 1
         self._client(arrival).offered += 1
         request = Request(
-            "", Terms(budget_ms=arrival.budget_ms), arrival.at_ms,
-            client=arrival.client, images=arrival.images,
+            "",
+            Terms(budget_ms=arrival.budget_ms),
+            arrival.at_ms,
+            client=arrival.client,
+            images=arrival.images,
         )
         job = Job(request, arrival, ImageHeader("JPEG", arrival.width, arrival.height, 1))
         host = self.machine.host

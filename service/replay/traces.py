@@ -33,7 +33,8 @@ def gamma(rate_per_s: float, seconds: float, cv2: float, seed: int) -> list[floa
     chance = random.Random(seed)
     n = max(1, round(rate_per_s * seconds))
     gaps = [chance.gammavariate(1.0 / cv2, 1.0) for _ in range(n + 1)]
-    total, at, times = sum(gaps), 0.0, []
+    total, at = sum(gaps), 0.0
+    times: list[float] = []
     for gap in gaps[:-1]:
         at += gap
         times.append(1000.0 * seconds * at / total)
@@ -75,7 +76,7 @@ _SIZES = ((320, 240), (500, 375), (500, 375), (1024, 768), (2048, 1536), (4000, 
 
 
 def scenario(name: str, seconds: float = 8.0, seed: int = 1) -> list[Arrival]:
-    """A named trace: poisson-1, gamma4-0.5, ramp, on-off, mixed-1, sizes-1, greedy, …"""
+    """Draw a named trace: `kind-load`, one of `SCENARIOS` or of the same form."""
     kind, _, load = name.partition("-")
     chance = random.Random(1000 + seed)
     rate = UNIT_PER_S * float(load) if load.replace(".", "").isdigit() else 0.0

@@ -15,6 +15,16 @@ from service.request.terms import Terms
 STAGES = ("receive", "queue", "decode", "weights", "forward")
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What an idle service would have done for one request."""
+
+    feasible: bool
+    """Whether it would have kept the budget."""
+    accuracy: float | None
+    """Of the best point that would fit the budget; None if none would, or none was evaluated."""
+
+
 class State(StrEnum):
     """Where a request is."""
 
@@ -109,6 +119,8 @@ class Request:
     point: OperatingPoint | None = None
     expected_accuracy: float | None = None
     given_up: float = 0.0
+    idle: Idle | None = None
+    """What this host would have done for it when idle; None if the client pinned the point."""
     reason: str = ""
     predicted_ms: float | None = None
     """Predicted median of the whole, from the first byte to the answer."""

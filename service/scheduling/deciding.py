@@ -80,8 +80,11 @@ class Decision:
 
 
 def share_ms(request: Request, load: Load, now_ms: float) -> float:
-    """The engine time one image may have: what there is until the deadlines of those who wait and
-    a horizon beyond, over those who wait and those who are expected."""
+    """The engine time one image may have.
+
+    What there is until the deadlines of those that wait and a horizon beyond, over those that wait
+    and those that are expected.
+    """
     own, others = request.images, load.waiting
     left = min(_LONG_MS, max(0.0, request.left_ms(now_ms)))
     spare = (own * left + others * min(_LONG_MS, load.spare_ms)) / (own + others)
@@ -93,7 +96,7 @@ def affordable(
     cost: PointCost, share: float, table: CostTable, load: Load, *, pinned: bool
 ) -> bool:
     """Whether load lets a request have a point."""
-    if pinned or cost.unit_ms <= table.floor_ms:
+    if pinned or cost.unit_ms <= table.floor.unit_ms:
         return True
     if cost.luxury and load.busy >= TUNING.mostly_idle:
         return False
@@ -120,7 +123,7 @@ def options(
         idle = decode + overhead
         idle += cost.alone_ms if images == 1 else cost.run_ms(images)
         if load.alone:
-            total = idle + cold
+            total = idle + cold + load.running_ms
         else:
             decoding = table.decode_pace * (load.decode_ms + decode)
             before = max(decoding + cold, load.engine_ms + table.handover_ms)
@@ -164,7 +167,7 @@ def decide(
     kept = [o for o in found if o.in_time >= promise]
     paid = [o for o in kept if affordable(o.cost, share, table, load, pinned=pinned)]
     idle = max((o for o in found if keeps_idle(o)), key=lambda o: o.accuracy, default=None)
-    floor = min(idle.accuracy, table.hull[0][1]) if idle is not None else 0.0
+    floor = min(idle.accuracy, table.floor.accuracy) if idle is not None else 0.0
     chosen = max((o for o in paid if o.accuracy >= floor), key=worth, default=None)
     if chosen is None and idle is not None and not load.alone:
         # Those before it can be given the floor as well: then it may still be in time.
@@ -194,7 +197,11 @@ def _squeezed(
     allowed = [o for o in found if o.accuracy >= floor]
     option = min(allowed, key=lambda o: (o.cost.unit_ms, -o.accuracy))
     decoding = table.decode_pace * (load.decode_ms + option.decode_ms)
-    total = max(decoding, load.least_ms + table.handover_ms) + option.cost.run_ms(request.images) + table.overhead_ms
+    total = (
+        max(decoding, load.least_ms + table.handover_ms)
+        + option.cost.run_ms(request.images)
+        + table.overhead_ms
+    )
     in_time = queued.probability(left / total)
     if in_time < queued.promise:
         return None

@@ -1,9 +1,13 @@
 """What the engine runs next: which requests, together, at which point. Chosen when it is free.
 
 Pure, like `deciding`: the requests that wait, the costs, the load and the spread in; a plan out.
-Batch and point are chosen together: for each point the batch that gets the most done while it
-keeps every promise in it, and of these the one with the most accuracy in time per image, less the
-price of its engine time and less what those lose who are left behind.
+Batch and point are chosen together. For each point the batch is the one that gets the most done
+while it keeps every promise in it. Of these the one is run that loses the least:
+
+    sum over the batch (w - accuracy x P(in time)) + price x run + sum over the others (w - w')
+
+where w is the most that a request could still get by itself, less the price of the engine time it
+takes, and w' the same after the run.
 """
 
 from __future__ import annotations
@@ -40,12 +44,39 @@ class Plan:
     price: float = 0.0
 
 
-@dataclass(slots=True)
-class _Candidate:
-    cost: PointCost
-    batch: list[Request]
-    run_ms: float
-    value: float
+class _Prospects:
+    """The most that a request can still get by itself: accuracy in time less the price of it."""
+
+    def __init__(
+        self, table: CostTable, spread: Spread, price: float, allowed: Allowed, now_ms: float
+    ) -> None:
+        self._table = table
+        self._spread = spread
+        self._price = price
+        self._allowed = allowed
+        self._now_ms = now_ms
+        self._slowest = table.points[-1].run_ms(1) + table.overhead_ms
+        self._ample: dict[int, float] = {}
+        """With all the time in the world, by the resolution that the pixels are good for."""
+
+    def of(self, request: Request, after_ms: float = 0.0) -> float:
+        """Per image, if it waits for so long first."""
+        left = request.due_ms - self._now_ms - after_ms
+        ample = left >= self._slowest * self._spread.bound and request.terms.resolution is None
+        if ample and request.side in self._ample:
+            return self._ample[request.side]
+        best = 0.0
+        for cost in self._table.points:
+            if not self._allowed(request, cost):
+                continue
+            chance = 1.0
+            if not ample:
+                rest = cost.run_ms(request.images) + self._table.overhead_ms
+                chance = self._spread.probability(left / rest) if left > 0 else 0.0
+            best = max(best, cost.accuracy * chance - self._price * cost.unit_ms)
+        if ample:
+            self._ample[request.side] = best
+        return best
 
 
 def choose(
@@ -61,33 +92,33 @@ def choose(
     head = waiting[0]
     share = share_ms(head, load, now_ms)
     price = table.price(share)
-    best: _Candidate | None = None
-    floor = table.hull[0][1]
+    prospects = _Prospects(table, spread, price, allowed, now_ms)
+    floor = table.floor
+    tight_ms = (floor.run_ms(1) + table.overhead_ms) * spread.bound
+    best, least = Plan(price=price), float("inf")
     for cost in table.points:
         if not affordable(cost, share, table, load, pinned=head.terms.resolution is not None):
             continue
-        can = [r for r in waiting if allowed(r, cost)]
-        if not can:
-            continue
-        if cost.accuracy < floor:
-            # Below the floor only where a request's own budget is too tight for more.
-            can = [r for r in can if r.work_ms <= cost.unit_ms * r.images]
-            if not can:
-                continue
-        found = _batch(can, cost, table, spread, now_ms, max_batch)
+        below = cost.accuracy < floor.accuracy
+        # Below the floor only where a request has no time for more.
+        can = [
+            r for r in waiting if allowed(r, cost) and not (below and r.due_ms - now_ms > tight_ms)
+        ]
+        found = _batch(can, cost, table, spread, now_ms, max_batch) if can else None
         if found is None:
             continue
-        batch, run, gain = found
-        images = sum(r.images for r in batch)
-        left = [r for r in waiting[: TUNING.lookahead + len(batch)] if r not in batch]
-        loss = sum(_loss(r, run, table, spread, now_ms) for r in left[: TUNING.lookahead])
-        value = (gain - price * (run + table.handover_ms) - loss) / images
-        if best is None or value > best.value:
-            best = _Candidate(cost, batch, run, value)
-    if best is None:
-        return Plan(price=price)
-    rest = best.run_ms + table.overhead_ms
-    return Plan(best.batch, best.cost, run_ms=best.run_ms, rest_ms=rest, price=price)
+        batch, run, in_time = found
+        cycle = run + table.handover_ms
+        loss = price * cycle
+        for request, chance in zip(batch, in_time, strict=True):
+            loss += request.images * (prospects.of(request) - cost.accuracy * chance)
+        others = [r for r in waiting[: TUNING.lookahead + len(batch)] if r not in batch]
+        for request in others[: TUNING.lookahead]:
+            loss += request.images * (prospects.of(request) - prospects.of(request, cycle))
+        if loss < least:
+            rest = run + table.overhead_ms
+            best, least = Plan(batch, cost, run_ms=run, rest_ms=rest, price=price), loss
+    return best
 
 
 def _batch(
@@ -97,60 +128,34 @@ def _batch(
     spread: Spread,
     now_ms: float,
     max_batch: int,
-) -> tuple[list[Request], float, float] | None:
-    """The batch at this point that gets the most done, its run time and its accuracy in time.
+) -> tuple[list[Request], float, list[float]] | None:
+    """The batch at this point that gets the most done, its run time, everyone's chance in it.
 
     It grows in order of urgency as long as nobody in it loses the promise it could have alone.
     """
-    bound, promise = spread.bound, spread.promise
-    best: tuple[list[Request], float, float] | None = None
+    bound, resolution = spread.bound, cost.listing.point.resolution
     batch: list[Request] = []
     images, resized, tightest, quickest = 0, 0, float("inf"), float("inf")
+    size, taken_ms = 0, 0.0
     for request in can:
         if batch and images + request.images > max_batch:
             break
         left = request.due_ms - now_ms
         images += request.images
-        resized += (request.side != cost.listing.point.resolution) * request.images
+        resized += (request.side != resolution) * request.images
         run = cost.run_ms(images) + resized * ASSUMED.resize_ms
-        rest = run + table.overhead_ms
-        if batch and rest * bound > min(tightest, left):
+        needed = (run + table.overhead_ms) * bound
+        if batch and needed > min(tightest, left):
             break
         batch.append(request)
-        if rest * bound <= left:
+        if needed <= left:
             tightest = min(tightest, left)
         each = (run + table.handover_ms) / images
         if each <= quickest:
-            gain = cost.accuracy * sum(
-                r.images
-                * (
-                    1.0
-                    if rest * bound <= r.due_ms - now_ms
-                    else min(promise, spread.probability((r.due_ms - now_ms) / rest))
-                )
-                for r in batch
-            )
-            best, quickest = (list(batch), run, gain), each
-    return best
-
-
-def _loss(
-    request: Request, run_ms: float, table: CostTable, spread: Spread, now_ms: float
-) -> float:
-    """Accuracy in time that a request loses if it waits for a run of so long."""
-    left = request.due_ms - now_ms
-    after = left - run_ms - table.handover_ms
-    slowest = table.points[-1].run_ms(request.images) + table.overhead_ms
-    if after >= slowest * spread.bound:
-        return 0.0
-    now, later = (_best_alone(request, ms, table, spread) for ms in (left, after))
-    return max(0.0, now - later) * request.images
-
-
-def _best_alone(request: Request, left_ms: float, table: CostTable, spread: Spread) -> float:
-    if left_ms <= 0:
-        return 0.0
-    return max(
-        cost.accuracy * spread.probability(left_ms / (cost.run_ms(request.images) + table.overhead_ms))
-        for cost in table.points
-    )
+            size, taken_ms, quickest = len(batch), run, each
+    batch, rest = batch[:size], taken_ms + table.overhead_ms
+    chances = [
+        1.0 if rest * bound <= r.due_ms - now_ms else spread.probability((r.due_ms - now_ms) / rest)
+        for r in batch
+    ]
+    return batch, taken_ms, chances

@@ -53,11 +53,8 @@ class CostTable:
     overhead_ms: float
     decode_pace: float
     """How much longer decoding takes under load."""
-
-    @property
-    def floor_ms(self) -> float:
-        """Cost per image of the floor."""
-        return self.hull[0][0]
+    floor: PointCost
+    """The point that buys the most accuracy per millisecond."""
 
     def price(self, share_ms: float) -> float:
         """Accuracy per millisecond that a share of so many milliseconds per image is worth."""
@@ -104,7 +101,9 @@ def make_table(
                 _is_luxury(listing, listings),
             )
         )
-    return CostTable(tuple(points), _hull(points), handover, overhead, model.decode_pace)
+    hull = _hull(points)
+    floor = next(p for p in points if (p.unit_ms, p.accuracy) == hull[0])
+    return CostTable(tuple(points), hull, handover, overhead, model.decode_pace, floor)
 
 
 def beside_ms(host: Host, decode_ms: float, overhead_ms: float) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import exp
 
 from service.request.request import Request, State
+from service.request.terms import OnMiss
 from service.scheduling.tuning import TUNING
 
 
@@ -59,8 +60,9 @@ class _Client:
 class Schedule:
     """All requests inside, most urgent first."""
 
-    def __init__(self, decode_threads: int = 1) -> None:
+    def __init__(self, decode_threads: int = 1, backlog: int = 8) -> None:
         self._decode_threads = decode_threads
+        self._backlog = backlog
         self._inside: list[Request] = []
         self._running: list[Request] = []
         self._run_until_ms = 0.0
@@ -91,7 +93,9 @@ class Schedule:
         if client is None:
             if len(self._clients) > 1024:
                 self._clients = {
-                    k: c for k, c in self._clients.items() if now_ms - c.seen_ms < 5 * TUNING.clients_ms
+                    k: c
+                    for k, c in self._clients.items()
+                    if now_ms - c.seen_ms < 5 * TUNING.clients_ms
                 }
             client = self._clients[request.client] = _Client(seen_ms=now_ms)
         client.arrived = client.rate(now_ms) * TUNING.clients_ms + request.images
@@ -104,9 +108,24 @@ class Schedule:
         """A request was refused because of the load."""
         self._refused_ms = now_ms
 
-    def is_crowded(self, most: int, now_ms: float) -> bool:
-        """Whether more than `most` are inside, or somebody was refused a moment ago."""
-        return len(self._inside) > most or now_ms - self._refused_ms <= TUNING.horizon_ms
+    def wants_late(self, request: Request, now_ms: float) -> bool:
+        """Whether to go on with a request whose deadline has passed in the queue.
+
+        Behind a backlog, or while others are refused, it ends there whatever it asked for: working
+        on what is late already makes others late. A request that was late from the start goes on,
+        behind all that can be in time, but not for longer than the service's patience; one that
+        named no budget is only ever ended for others.
+        """
+        if request.terms.on_miss is OnMiss.REFUSE:
+            return False
+        crowded = (
+            len(self._inside) > self._backlog or now_ms - self._refused_ms <= TUNING.horizon_ms
+        )
+        if crowded and request.promised:
+            return False
+        if request.terms.budget_ms is None and not crowded:
+            return True
+        return now_ms <= request.due_ms + request.patience_ms
 
     def enter(self, request: Request, now_ms: float) -> None:
         """Count a request from now on."""
@@ -116,11 +135,11 @@ class Schedule:
 
     def leave(self, request: Request, now_ms: float) -> None:
         """Forget a request that was answered, refused or abandoned; harmless if done twice."""
+        if request in self._running:
+            self._running.remove(request)
         if request.state is not State.DONE and request in self._inside:
             self._age(now_ms)
             self._inside.remove(request)
-            if request in self._running:
-                self._running.remove(request)
         request.state = State.DONE
 
     def started(self, batch: list[Request], until_ms: float) -> None:
@@ -138,8 +157,10 @@ class Schedule:
     def load(self, request: Request, now_ms: float) -> Load:
         """What this request finds, whether it is inside or not."""
         inside = self._inside
+        running = max(0.0, self._run_until_ms - now_ms) if self._running else 0.0
         if not inside or (len(inside) == 1 and inside[0] is request):
-            return Load(busy=self._busy)
+            # What may run is the service's own work.
+            return Load(running_ms=running, rate=self.rate, busy=self._busy)
         mine = urgency(request)
         engine = least = decode = spare = 0.0
         waiting = 0
@@ -153,7 +174,6 @@ class Schedule:
             if other.behind == request.behind:
                 waiting += other.images
                 spare += other.images * max(0.0, other.due_ms - now_ms)
-        running = max(0.0, self._run_until_ms - now_ms) if self._running else 0.0
         rate, part = self.rate, 1.0
         if self._behind:
             rate_within, part_within = self._within
@@ -197,8 +217,10 @@ class Schedule:
         self._arrived *= keep
 
     def _share_out(self, now_ms: float, unit_ms: float) -> None:
-        """Max-min fair shares: clients that want less than an equal part have it, whoever else
-        comes; the others share the rest and stand behind."""
+        """Max-min fair shares: clients that want less than an equal part have it.
+
+        The others share the rest and stand behind.
+        """
         if now_ms - self._shared_out_ms < TUNING.clients_ms / 25:
             return
         self._shared_out_ms = now_ms

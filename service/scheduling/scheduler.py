@@ -53,12 +53,21 @@ class Scheduler:
         self._tables: dict[tuple[Listing, ...], CostTable] = {}
         self._made_ms = float("-inf")
         self._waiting: list[Request] = []
-        self._bound: dict[int, tuple[float, float]] = {}
         self._ended_ms: float | None = None
         """When the last run ended, if requests waited then."""
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def spreads(self) -> dict[str, Spread]:
+        """By what they are learnt from, for the metrics."""
+        return {"alone": self.alone, "queued": self.queued, "running": self.running}
+
+    def smallest_budget_ms(self, listing: Listing, decode_ms: float) -> float:
+        """What a lone request must allow for a point to be promised."""
+        idle = decode_ms + self.model.forward_ms(listing.shape) + self.model.overhead_ms
+        return idle * self.alone.bound
 
     def table(self, now_ms: float, listings: Sequence[Listing] | None = None) -> CostTable:
         """What every point costs now."""
@@ -99,8 +108,6 @@ class Scheduler:
         now_ms: float,
         listings: Sequence[Listing] | None = None,
         decode_ms: Callable[[int], float] = lambda _: 0.0,
-        *,
-        is_idle: bool = True,
     ) -> Decision:
         """Decide for a request whose body is there; book it if it is served."""
         table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
@@ -117,7 +124,9 @@ class Scheduler:
         spread = self.alone if load.alone else self.queued
         request.alone = load.alone
         request.point, request.side = listing.point, listing.point.resolution
-        request.reason, request.given_up = decision.reason, decision.given_up
+        request.reason, request.expected_accuracy = decision.reason, listing.accuracy
+        if listing.accuracy is not None:
+            request.given_up = decision.given_up
         request.predicted_ms = request.spent_ms(now_ms) + option.total_ms
         request.bound_ms = request.spent_ms(now_ms) + option.total_ms * spread.bound
         request.promised = decision.verdict is Verdict.SERVE
@@ -126,7 +135,7 @@ class Scheduler:
             request.due_ms = now_ms + option.total_ms * spread.bound
         request.decode_ms = option.decode_ms
         request.work_ms = option.cost.unit_ms * request.images
-        request.least_ms = min(request.work_ms, table.floor_ms * request.images)
+        request.least_ms = min(request.work_ms, table.floor.unit_ms * request.images)
         request.decided_ms = now_ms
         request.rest_ms = option.total_ms
         self.schedule.enter(request, now_ms)
@@ -144,6 +153,12 @@ class Scheduler:
         request.waiting_ms = now_ms
         self._waiting.append(request)
 
+    def leave(self, request: Request, now_ms: float) -> None:
+        """A request is answered, refused or abandoned; harmless if done twice."""
+        if request.state is State.WAITING:
+            self._waiting.remove(request)
+        self.schedule.leave(request, now_ms)
+
     def next(self, now_ms: float, wants_late: Callable[[Request], bool]) -> Plan:
         """What the free engine does now."""
         expired = self._sweep(now_ms, wants_late)
@@ -151,10 +166,12 @@ class Scheduler:
             return Plan(expired=expired)
         table = self.table(now_ms)
         first = self._waiting[0]
-        if first.point not in (c.listing.point for c in table.points) or not self.is_ready(
-            first.point
-        ):
-            plan = self._as_bound(first, table, now_ms)
+        assert first.point is not None
+        if first.alone and len(self._waiting) == 1:
+            # Nothing changed since its point was chosen; it may still be undecoded.
+            plan = Plan([first], None, run_ms=first.rest_ms, rest_ms=first.rest_ms)
+        elif not self._is_open(first.point, table):
+            plan = self._as_bound(first, table)
         else:
             same = [
                 r
@@ -166,10 +183,14 @@ class Scheduler:
                 same, table, load, self.running, now_ms, self.max_batch, self._allowed
             )
             if not plan.run:
-                plan = self._as_bound(first, table, now_ms)
+                plan = self._as_bound(first, table)
             self.price = plan.price
         plan.expired = expired
         return plan
+
+    def _is_open(self, point: OperatingPoint, table: CostTable) -> bool:
+        """Whether a request at this point may still be given another."""
+        return self.is_ready(point) and any(c.listing.point == point for c in table.points)
 
     def _allowed(self, request: Request, cost: PointCost) -> bool:
         point, terms = cost.listing.point, request.terms
@@ -183,9 +204,10 @@ class Scheduler:
             and self.is_ready(point)
         )
 
-    def _as_bound(self, first: Request, table: CostTable, now_ms: float) -> Plan:
+    def _as_bound(self, first: Request, table: CostTable) -> Plan:
         """Run a request at its own point, with those that share it."""
-        batch, images = [], 0
+        batch: list[Request] = []
+        images = 0
         for request in self._waiting:
             if request.point == first.point and (
                 not batch or images + request.images <= self.max_batch
@@ -203,10 +225,9 @@ class Scheduler:
         soonest = now_ms + least.points[0].run_ms(1) + least.overhead_ms
         expired, kept = [], []
         for request in self._waiting:
-            if request.state is State.DONE:
-                continue
             if soonest > request.due_ms and not wants_late(request):
                 expired.append(request)
+                self.schedule.leave(request, now_ms)
             else:
                 kept.append(request)
         kept.sort(key=lambda r: (soonest > r.due_ms, r.terms.priority, r.behind, r.due_ms))
@@ -217,10 +238,14 @@ class Scheduler:
         """The engine runs this plan."""
         for request in plan.run:
             if plan.cost is not None and plan.cost.listing.point != request.point:
-                wanted, point = request.point, plan.cost.listing.point
+                listing, wanted = plan.cost.listing, request.point
                 assert wanted is not None
-                request.point = point
-                request.reason = reasons.lowered(wanted, point, plan.price)
+                request.point = listing.point
+                request.reason = reasons.lowered(wanted, listing.point, plan.price)
+                if listing.accuracy is not None and request.expected_accuracy is not None:
+                    lost = request.expected_accuracy - listing.accuracy
+                    request.given_up = max(0.0, request.given_up + lost)
+                request.expected_accuracy = listing.accuracy
             request.dispatched_ms = now_ms
             request.after_ms = plan.rest_ms
         taken = set(map(id, plan.run))
@@ -228,7 +253,7 @@ class Scheduler:
         self.schedule.started(plan.run, now_ms + plan.run_ms)
 
     def finished(self, plan: Plan, run: tuple[float, float] | None, now_ms: float) -> None:
-        """A plan was run, from when to when the engine's thread says; None if it teaches nothing."""
+        """A plan was run, from when to when; None if that teaches nothing."""
         images = sum(r.images for r in plan.run)
         alone = len(self.schedule) == len(plan.run) == 1
         for request in plan.run:
@@ -252,7 +277,7 @@ class Scheduler:
         timing, took = request.timing, now_ms - request.decided_ms
         self.model.observe_overhead(timing.total - timing.staged)
         (self.alone if request.alone else self.queued).learn(now_ms, took / request.rest_ms)
-        if request.after_ms and not request.alone:
+        if not request.alone and request.after_ms:
             self.running.learn(now_ms, (now_ms - request.dispatched_ms) / request.after_ms)
         if request.promised and request.terms.budget_ms is not None:
             self.calibration.promised += 1

@@ -13,10 +13,10 @@ import numpy as np
 
 from service.images.decoder import Decoder
 from service.observability.ledger import Ledger
-from service.request.record import RequestRecord
+from service.request.request import Request
+from service.request.terms import Terms
 from service.runtime.clock import Clock
 from service.scheduling.admission import Admission
-from service.scheduling.load import Load, Promise
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ class Agreement:
         pipeline: Pipeline,
         decoder: Decoder,
         admission: Admission,
-        load: Load,
         ledger: Ledger,
         settings: Settings,
         clock: Clock,
@@ -57,7 +56,6 @@ class Agreement:
         self._pipeline = pipeline
         self._decoder = decoder
         self._admission = admission
-        self._load = load
         self._ledger = ledger
         self._clock = clock
         self._fraction = settings.agreement_fraction
@@ -65,7 +63,7 @@ class Agreement:
         self._poll_s = poll_s
         self._pending: deque[_Sample] = deque(maxlen=_PENDING)
 
-    def offer(self, record: RequestRecord, image: bytes, predicted: int) -> None:
+    def offer(self, record: Request, image: bytes, predicted: int) -> None:
         """Perhaps keep a request for later; the oldest make room."""
         if self._fraction <= 0 or self._chance.random() >= self._fraction or record.point is None:
             return
@@ -108,15 +106,13 @@ class Agreement:
         network = deployment.cache.ready(best)
         if network is None or best.resolution == sample.resolution:
             return
+        request = Request("agreement", Terms(resolution=best.resolution), self._clock())
+        request.point, request.side, request.due_ms = best, best.resolution, _NEVER
         job = self._decoder.job(sample.image, deployment.preprocessing, best.resolution, _NEVER)
         decoded = await self._decoder.decode(job, _NEVER)
-        cost = deployment.forecast.marginal_ms(best, self._clock())
-        promise = self._load.enter(Promise(_NEVER, point=best, forward_ms=cost, decode_ms=0.0))
-        try:
-            ran = await deployment.loop.run(network, decoded.pixels, promise)
-        finally:
-            self._load.leave(promise)
-        order = np.argsort(-ran.scores)[:5].tolist()
+        # It is not in the schedule: nobody is refused for it.
+        ran = await deployment.executor.run(request, [decoded], network)
+        order = np.argsort(-ran.scores[0])[:5].tolist()
         self._ledger.observe_truth(
             self._ledger.agreement,
             sample.resolution,

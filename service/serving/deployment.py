@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from service.engines.base import Engine, RunnableNetwork
 from service.engines.weight_cache import BACKGROUND, WeightCache
 from service.latency.catalogue import Catalogue, Listing
 from service.latency.costs import count_costs
+from service.latency.idle import IdleHost
 from service.latency.measurement import measure_decode, measure_forward, measure_standin
 from service.latency.model import LatencyModel, Measurements
 from service.latency.store import LatencyStore, candidates, host_name, store_key
@@ -25,9 +26,10 @@ from service.processes.crew import Crew
 from service.request.terms import Terms
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
-from service.scheduling.executor import EngineLoop
-from service.scheduling.forecast import Forecast
-from service.scheduling.load import Load
+from service.scheduling.executor import Executor
+from service.scheduling.pricing import Host
+from service.scheduling.schedule import Schedule
+from service.scheduling.scheduler import Scheduler
 from service.serving.bundle_reader import BundleReader
 from service.settings import MEGA, Settings
 
@@ -62,7 +64,9 @@ class Machinery:
 
     settings: Settings
     clock: Clock
-    load: Load
+    schedule: Schedule
+    host: Host
+    """What shares the cores with the engine."""
     ledger: Ledger
     engine_thread: Workers
     decoders: Workers
@@ -98,7 +102,7 @@ class Deployment:
         """Points that could not be restored."""
         self.preprocessing = bundle.manifest.preprocessing
         self.catalogue = Catalogue(bundle.manifest, _precisions(settings, engine))
-        self.model = LatencyModel(measurements, machinery.load.is_loaded)
+        self.model = LatencyModel(measurements)
         self.cache = WeightCache(
             engine.build,
             machinery.builders,
@@ -116,26 +120,6 @@ class Deployment:
                 max_networks=_STANDINS,
                 clock=clock,
             )
-        self.loop = EngineLoop(
-            machinery.engine_thread,
-            self.model,
-            machinery.load,
-            clock,
-            max_batch=settings.max_batch,
-            window_ms=settings.batch_window_ms,
-            quantile=settings.quantile,
-            on_batch=machinery.ledger.observe_batch,
-        )
-        self.forecast = Forecast(
-            self.model,
-            machinery.load,
-            self.cache,
-            self.preprocessing,
-            quantile=settings.quantile,
-            max_batch=settings.max_batch,
-            queue_safety=settings.queue_safety,
-            load_reserve=settings.load_reserve,
-        )
         curves = measurements.curves
         self.frontier: tuple[Listing, ...] = tuple(
             frontier(
@@ -144,6 +128,25 @@ class Deployment:
             )
         )
         """The points that no other beats, by what was measured; fastest first."""
+        self.scheduler = Scheduler(
+            self.model,
+            machinery.schedule,
+            self.frontier,
+            replace(machinery.host, shared=engine.device == "cpu"),
+            promise=settings.promise,
+            max_batch=settings.max_batch,
+            is_ready=self.cache.__contains__,
+        )
+        self.executor = Executor(
+            machinery.engine_thread,
+            self.scheduler,
+            clock,
+            preprocessing=self.preprocessing,
+            network_for=self.cache.peek,
+            wants_late=machinery.schedule.wants_late,
+            on_batch=machinery.ledger.observe_batch,
+        )
+        self.idle_host = IdleHost(measurements, self.frontier, self.preprocessing.least_side)
         self._machinery = machinery
         self.costs: Mapping[tuple[int, str], Cost] = {}
         """Multiply-adds and bytes per listed shape; counted by `deploy`, off the loop."""

@@ -21,14 +21,14 @@ from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.tracing import make_trace
 from service.processes.crew import Facts
-from service.request.answer import Answer
-from service.request.record import RequestRecord
+from service.request.answer import Answer, image_ids
+from service.request.request import Request
 from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
 from service.serving.choosing import Limits
 from service.serving.deployment import Deployment, EngineChoice, Machinery, deploy
 from service.serving.feedback import FeedbackStore, Judgement, Remembered
-from service.serving.pipeline import Observe, Pipeline, Pixels
+from service.serving.pipeline import Observe, Pipeline, Received
 from service.serving.warm_up import rehearse
 from service.settings import MEGA, Settings
 
@@ -64,7 +64,6 @@ class Service:
             self.pipeline,
             self.decoder,
             self.admission,
-            machinery.load,
             self.ledger,
             settings,
             machinery.clock,
@@ -247,8 +246,10 @@ class Service:
 
     def _make_pipeline(self, admission: Admission, observe: Observe) -> Pipeline:
         settings = self.settings
-        limits = Limits(settings.patience_ms, settings.max_resolution, settings.max_batch)
-        return Pipeline(admission, self.machinery.load, self.decoder, self.clock, limits, observe)
+        limits = Limits(settings.patience_ms, settings.max_resolution)
+        return Pipeline(
+            admission, self.machinery.schedule, self.decoder, self.clock, limits, observe
+        )
 
     async def _rehearse(self, deployment: Deployment) -> None:
         door = Admission(max_requests=1, max_bytes=self.settings.max_body_bytes)
@@ -295,11 +296,11 @@ class Service:
             deployment = self.pipeline.deployment
             if deployment is None:
                 continue
-            drifted = deployment.model.has_drifted(self.clock())
+            drifted = deployment.model.has_drifted
             if drifted and not told:
                 logger.warning(
                     "this host runs at %.2f times the latencies it was measured with",
-                    deployment.model.drift(self.clock()),
+                    deployment.model.drift,
                 )
             told = drifted
 
@@ -310,23 +311,22 @@ class Service:
             await asyncio.sleep(_LAG_CHECK_S)
             self.loop_lag_s = max(0.0, loop.time() - due)
 
-    def _observe(
-        self, record: RequestRecord, answer: Answer | None, image: bytes | Pixels | None
-    ) -> None:
+    def _observe(self, record: Request, answer: Answer | None, image: Received | None) -> None:
         self.ledger.observe(record)
         if answer is not None and record.point is not None:
-            best = tuple(p.index for p in answer.predictions[:5])
-            self.feedback.remember(
-                record.request_id,
-                Remembered(
-                    record.point.resolution,
-                    (record.model, record.model_version),
-                    best,
-                    record.expected_accuracy,
-                ),
-            )
+            names = image_ids(record.request_id, len(answer.results))
+            for name, result in zip(names, answer.results, strict=True):
+                self.feedback.remember(
+                    name,
+                    Remembered(
+                        record.point.resolution,
+                        (record.model, record.model_version),
+                        tuple(p.index for p in result.predictions[:5]),
+                        record.expected_accuracy,
+                    ),
+                )
             if isinstance(image, bytes):
-                self.agreement.offer(record, image, best[0])
+                self.agreement.offer(record, image, answer.predictions[0].index)
         if self.settings.access_log:
             log_request(record)
         if self._trace is not None:

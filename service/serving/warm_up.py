@@ -25,7 +25,7 @@ _HURRY = Terms(budget_ms=0.01)
 class _Rehearsed:
     """A request whose answer goes nowhere."""
 
-    request_id = "rehearsal"
+    request_id = client = "rehearsal"
     traceparent: str | None = None
     cancelled_by: Exception | None = None
 

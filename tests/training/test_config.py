@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from san_core.command_line import given_fields
 from training.config import (
     Recipe,
     add_recipe_arguments,
     load_recipe,
     make_recipe,
-    overrides,
     recipe_names,
 )
 from training.errors import RecipeError
@@ -47,7 +47,7 @@ def test_every_field_has_an_option_that_overrides_it() -> None:
     assert set(Recipe.model_fields) <= known
 
     line = "--arch resnet50 --resolutions 64,96 --epochs 3 --no-flip --meta-learner mlp8 --beta 0"
-    recipe = make_recipe(load_recipe("small"), overrides(parser.parse_args(line.split())))
+    recipe = make_recipe(load_recipe("small"), given_fields(parser.parse_args(line.split())))
 
     assert recipe.architecture == "resnet50"
     assert recipe.resolutions == (96, 64)  # kept largest first

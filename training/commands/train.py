@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from training.config import Recipe, add_recipe_arguments, load_recipe, make_recipe, overrides
+from san_core.command_line import given_fields
+from training.config import Recipe, add_recipe_arguments, load_recipe, make_recipe
 from training.data.folder import index_training
 from training.distributed import joined_group
 from training.errors import RecipeError
@@ -84,7 +85,7 @@ def _layers(args: argparse.Namespace) -> Callable[[dict[str, Any]], Recipe]:
     named = load_recipe(args.recipe) if args.recipe else {}
     baseline = {"meta_learner": "private", "beta": 0.0} if args.baseline else {}
     stored = _stored(args)
-    return lambda defaults: make_recipe(defaults, named, baseline, stored, overrides(args))
+    return lambda defaults: make_recipe(defaults, named, baseline, stored, given_fields(args))
 
 
 def _prepare(args: argparse.Namespace) -> tuple[Task, Recipe]:

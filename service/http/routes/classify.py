@@ -20,8 +20,10 @@ from service.http.middleware import REQUEST_ID, header, traceparent
 from service.http.multipart import image_bytes
 from service.http.openapi import problems
 from service.http.protocol import FIRST_BYTE
+from service.http.route_facts import Access, facts
 from service.http.schemas import ClassifySchema
 from service.request.answer import Answer
+from service.request.client import CLIENT
 from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
 from service.serving.pipeline import Pipeline
 
@@ -38,6 +40,7 @@ class HttpExchange:
         self.started_ms: float = scope[FIRST_BYTE]
         self.terms = _terms(scope)
         self.traceparent = traceparent(scope)
+        self.client: str = scope[CLIENT]
         self.expected_bytes = incoming.expected_bytes
         self._content_type = header(scope, b"content-type")
         self._incoming = incoming
@@ -101,13 +104,6 @@ def note_refusal(pipeline: Pipeline, scope: Scope, error: Exception) -> None:
     pipeline.refused(scope[REQUEST_ID], scope[FIRST_BYTE], traceparent(scope), error)
 
 
-def asks_to_classify(scope: Scope) -> bool:
-    """Whether a request is one of those that are counted."""
-    path: str = scope["path"]
-    infer = path.startswith("/v2/models/") and path.endswith("/infer")
-    return scope["method"] == "POST" and (path == "/classify" or infer)
-
-
 class _Raw(Response):
     """Hands the connection to an ASGI application."""
 
@@ -132,7 +128,7 @@ def raw_route(app: ASGIApp) -> type[APIRoute]:
     return RawRoute
 
 
-_REQUEST_BODY = {
+_OPENAPI: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "The image as it is, or a form with a field `image`. The bytes decide, not "
@@ -165,7 +161,10 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
     router = APIRouter(route_class=raw_route(endpoint), tags=["classify"])
 
     @router.post(
-        "/classify", response_model=ClassifySchema, responses=PROBLEMS, openapi_extra=_REQUEST_BODY
+        "/classify",
+        response_model=ClassifySchema,
+        responses=PROBLEMS,
+        openapi_extra=facts(Access.API, classifies=True, **_OPENAPI),
     )
     async def classify(
         budget_ms: Annotated[

@@ -10,6 +10,8 @@ from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
+from service.http.route_facts import Access, facts
+
 WEB = Path(__file__).parents[1] / "web"
 
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -53,6 +55,6 @@ def add_console(api: FastAPI) -> None:
     """The page at `/`; its modules, style and pictures below `/assets`."""
     api.mount("/assets", Assets(directory=WEB / "assets"), name="assets")
 
-    @api.get("/", include_in_schema=False)
+    @api.get("/", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     async def console() -> FileResponse:
         return FileResponse(WEB / "index.html", media_type="text/html", headers=dict(HEADERS))

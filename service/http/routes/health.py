@@ -9,22 +9,25 @@ from fastapi import APIRouter
 
 from service.errors import DrainingError, NotReadyError
 from service.http.openapi import problems
+from service.http.route_facts import Access, facts
 from service.http.schemas import ModelSchema, StatusSchema, VersionSchema, WorkerSchema
 from service.serving.service import Service
+
+_PUBLIC = facts(Access.PUBLIC)
 
 
 def health_router(service: Service) -> APIRouter:
     """The routes."""
     router = APIRouter(tags=["operations"])
 
-    @router.head("/healthz", include_in_schema=False)
-    @router.get("/healthz")
+    @router.head("/healthz", include_in_schema=False, openapi_extra=_PUBLIC)
+    @router.get("/healthz", openapi_extra=_PUBLIC)
     async def healthz() -> StatusSchema:
         """Alive: the event loop answers."""
         return StatusSchema(status="alive")
 
-    @router.head("/readyz", include_in_schema=False)
-    @router.get("/readyz", responses=problems(503))
+    @router.head("/readyz", include_in_schema=False, openapi_extra=_PUBLIC)
+    @router.get("/readyz", responses=problems(503), openapi_extra=_PUBLIC)
     async def readyz() -> StatusSchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
         if service.is_leaving:
@@ -62,7 +65,9 @@ def health_router(service: Service) -> APIRouter:
             worker=worker,
         )
 
-    @router.post("/admin/reload", responses=problems(401, 403, 409))
+    @router.post(
+        "/admin/reload", responses=problems(401, 403, 409), openapi_extra=facts(Access.ADMIN)
+    )
     async def reload() -> VersionSchema:
         """Read the bundle's file again and swap it in without dropping a request.
 

@@ -6,13 +6,19 @@ from fastapi import APIRouter, Request, Response
 
 from service.http.exporter import Exporter
 from service.http.openapi import problems
+from service.http.route_facts import Access, facts
 
 
 def metrics_router(exporter: Exporter) -> APIRouter:
     """The route."""
     router = APIRouter(tags=["operations"])
 
-    @router.get("/metrics", response_class=Response, responses=problems(401))
+    @router.get(
+        "/metrics",
+        response_class=Response,
+        responses=problems(401),
+        openapi_extra=facts(Access.METRICS),
+    )
     async def metrics(request: Request) -> Response:
         """Every metric, for Prometheus (text, or OpenMetrics if asked for)."""
         body, content_type = await exporter.render(request.headers.get("accept", ""))

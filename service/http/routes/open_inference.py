@@ -18,7 +18,7 @@ from san_core.errors import SanError
 from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
 from service.http.body import Incoming
 from service.http.middleware import REQUEST_ID, header
-from service.http.open_inference.inference import check_range, encode_answers, infer
+from service.http.open_inference.inference import check_range, encode_answer, infer
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import (
     REQUEST_BODY,
@@ -31,7 +31,9 @@ from service.http.open_inference.schemas import (
 )
 from service.http.openapi import problem, problems
 from service.http.protocol import FIRST_BYTE
+from service.http.route_facts import Access, facts
 from service.http.routes.classify import PROBLEMS, note_refusal, raw_route
+from service.request.client import CLIENT
 from service.serving.deployment import Deployment
 from service.serving.service import Service
 
@@ -40,6 +42,7 @@ _HEADER_LENGTH = b"inference-header-content-length"
 _PARSED_AT_ONCE = 65_536
 """Larger bodies are taken apart off the event loop."""
 _MODEL_PROBLEMS = problems(401, 503) | {404: problem("Another model is served here")}
+_PUBLIC = facts(Access.PUBLIC)
 _USABLE_ID = re.compile(r"[A-Za-z0-9._~-]{1,60}")
 
 
@@ -88,11 +91,12 @@ class InferEndpoint:
         request_id = scope[REQUEST_ID]
         if request.id is not None and _USABLE_ID.fullmatch(request.id):
             request_id = request.id
-        answers = await infer(service.pipeline, request, request_id, scope[FIRST_BYTE])
+        answer = await infer(
+            service.pipeline, request, request_id, scope[FIRST_BYTE], scope[CLIENT]
+        )
         incoming.close()
-        body, json_size = encode_answers(request, answers, request_id)
-        slowest = max(answers, key=lambda answer: answer.record.timing.total)
-        facts = [fact for fact in slowest.headers() if fact[0] != b"x-request-id"]
+        body, json_size = encode_answer(request, answer, request_id)
+        facts = [fact for fact in answer.headers() if fact[0] != b"x-request-id"]
         headers = [
             (b"content-type", b"application/json" if json_size is None else _BINARY),
             (b"content-length", str(len(body)).encode()),
@@ -111,8 +115,8 @@ class InferEndpoint:
         deployment = served(service, path["name"], path.get("version"))
         if (header(scope, b"content-encoding") or b"identity").lower() != b"identity":
             raise CompressedBodyError("Send the body without a Content-Encoding.")
-        drain_ms = service.machinery.load.drain_ms(service.clock())
-        # The budget is in the body, so a place is needed to read it; each image then gets its own.
+        drain_ms = service.machinery.schedule.drain_ms(service.clock())
+        # The budget is in the body, so a place is needed to read it; the images then get one.
         with service.admission.enter(incoming.expected_bytes, drain_ms):
             request = await self._read(scope, incoming)
         if request.pixels is not None:
@@ -142,12 +146,12 @@ def open_inference_router(service: Service) -> APIRouter:
         """The server and its extensions."""
         return ServerSchema(version=metadata.version("san-serve"))
 
-    @router.get("/health/live")
+    @router.get("/health/live", openapi_extra=_PUBLIC)
     async def live() -> LiveSchema:
         """Alive: the event loop answers."""
         return LiveSchema(live=True)
 
-    @router.get("/health/ready", responses=problems(503))
+    @router.get("/health/ready", responses=problems(503), openapi_extra=_PUBLIC)
     async def ready() -> ReadySchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
         if service.is_leaving:
@@ -193,7 +197,7 @@ def _infer_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -
     options: dict[str, Any] = {
         "response_model": InferSchema,
         "responses": PROBLEMS | _MODEL_PROBLEMS,
-        "openapi_extra": REQUEST_BODY,
+        "openapi_extra": facts(Access.API, classifies=True, **REQUEST_BODY),
     }
 
     @router.post("/models/{name}/infer", **options)

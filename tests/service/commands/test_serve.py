@@ -2,8 +2,10 @@ import argparse
 import signal
 
 import pytest
+from pydantic import ValidationError
 
 from service.commands import serve
+from service.errors import SettingsError
 from service.settings import Settings
 
 
@@ -24,7 +26,7 @@ def test_help_lists_every_setting_with_its_default_and_variable(parser):
         else:
             assert f"--{name.replace('_', '-')}" in text
             default = "none" if field.default is None else str(field.default)
-            assert f"default {default}" in text
+            assert f"default: {default}" in text
 
 
 def test_keys_are_not_options(parser, capsys):
@@ -36,7 +38,7 @@ def test_keys_are_not_options(parser, capsys):
 def test_options_go_before_the_environment(monkeypatch):
     monkeypatch.setenv("SAN_PORT", "1234")
     monkeypatch.setenv("SAN_API_KEYS", "a, b,")
-    assert serve.read_settings({"port": None}).port == 1234
+    assert serve.read_settings({}).port == 1234
     assert serve.read_settings({"port": "99"}).port == 99
     assert [k.get_secret_value() for k in serve.read_settings({}).api_keys] == ["a", "b"]
     assert "a" not in repr(serve.read_settings({}).api_keys).replace("SecretStr", "")
@@ -51,13 +53,13 @@ def test_options_go_before_the_environment(monkeypatch):
     ],
 )
 def test_a_wrong_option_is_one_sentence(given, expected):
-    with pytest.raises(serve.SettingsError, match=expected):
+    with pytest.raises(SettingsError, match=expected):
         serve.read_settings(given)
 
 
 def test_a_wrong_variable_is_named(monkeypatch):
     monkeypatch.setenv("SAN_MAX_BATCH", "0")
-    with pytest.raises(serve.SettingsError, match="SAN_MAX_BATCH"):
+    with pytest.raises(SettingsError, match="SAN_MAX_BATCH"):
         serve.read_settings({})
 
 
@@ -77,3 +79,14 @@ def test_a_missing_bundle_is_told_before_anything_starts(parser, tmp_path):
 def test_a_switch_can_be_turned_off(parser):
     args = parser.parse_args(["--no-access-log", "--bundle", "x"])
     assert args.access_log is False
+
+
+def test_a_misspelt_variable_is_an_error_that_names_the_right_one(monkeypatch):
+    monkeypatch.setenv("SAN_MAX_BACH", "4")
+    with pytest.raises(SettingsError, match=r"SAN_MAX_BACH is not a setting. Did you mean SAN_MAX"):
+        serve.read_settings({})
+
+
+def test_a_misspelt_keyword_is_an_error():
+    with pytest.raises(ValidationError, match="max_pixels"):
+        Settings(max_pixels=1000)

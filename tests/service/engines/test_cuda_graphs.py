@@ -11,8 +11,9 @@ import torch
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.app import wants_gpu
-from service.engines.base import EngineUnavailableError, batch_sizes
+from service.engines.base import batch_sizes
 from service.engines.torch_engine import TorchEngine, resolve_device
+from service.errors import EngineUnavailableError
 from service.settings import Settings
 from tests.service.engines.graph_device import NotedDevice
 from tests.service.engines.test_openvino_engine import (

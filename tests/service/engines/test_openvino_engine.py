@@ -13,10 +13,10 @@ from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from service.engines import openvino_engine
-from service.engines.base import EngineUnavailableError
 from service.engines.cpu_probe import CpuDecision
 from service.engines.openvino_engine import OpenVinoEngine
 from service.engines.openvino_template import Template
+from service.errors import EngineUnavailableError
 
 CLASSES = 7
 ARCHITECTURES = (*FIRST_CLASS, "timm:tf_efficientnet_lite0")

@@ -11,9 +11,9 @@ from san_core.folding import FoldedArchitecture
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from san_core.quantization import Int8Simulation, Range, quantisable, ranges_for, to_extras
-from service.engines.base import EngineUnavailableError
 from service.engines.cpu_probe import CpuDecision
 from service.engines.openvino_engine import OpenVinoEngine
+from service.errors import EngineUnavailableError
 from tests.service.engines.test_openvino_engine import (
     images,
     make_bundle,

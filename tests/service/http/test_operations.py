@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.service.test_http_errors import check_problem
 
 from service.settings import Settings
 from tests.service.conftest import picture, serving, write_bundle
+from tests.service.http.test_errors import check_problem
 
 HUGE = 1e5
 
@@ -132,10 +132,13 @@ def test_metrics_tell_what_happened(make_settings):
         client.post("/feedback", json={"request_id": answer["request_id"], "index": 0})
         found = metrics_of(client)
     key = (("mode", "proxy"), ("outcome", "answered"), ("resolution", "96"))
-    assert found[("san_requests_total", key)] == 3
+    version = answer["model_version"]
+    assert found[("san_requests_total", (*key, ("version", version)))] == 3
+    none = (("mode", "none"), ("outcome", "failed"), ("resolution", "none"), ("version", "none"))
+    assert found[("san_requests_total", none)] == 0  # there before the first failure
     assert found[("san_request_duration_seconds_count", key)] == 3
-    assert found[("san_budgets_total", (("result", "met"),))] == 3
-    assert found[("san_budgets_total", (("result", "infeasible"),))] == 1
+    assert found[("san_budgets_total", (("result", "met"), ("version", version)))] == 3
+    assert found[("san_budgets_total", (("result", "infeasible"), ("version", version)))] == 1
     assert found[("san_errors_total", (("type", "not-an-image"),))] == 1
     assert found[("san_feedback_known_total", (("resolution", "other"),))] == 1
     assert found[("san_ready", ())] == 1

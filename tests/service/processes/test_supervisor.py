@@ -10,12 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.service.test_http_errors import check_problem
-from tests.service.test_http_operations import metrics_of
-from tests.service.test_life import Process
 
 from service.settings import MEGA, Settings
 from tests.service.conftest import picture, write_bundle
+from tests.service.http.test_errors import check_problem
+from tests.service.http.test_operations import metrics_of
+from tests.service.serving.test_life import Process
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow

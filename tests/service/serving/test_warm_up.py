@@ -17,6 +17,6 @@ def test_overhead_is_learnt_and_nothing_counted_before_the_first_request(make_se
 
 
 def test_limits_that_no_photograph_passes_do_not_keep_the_service_from_starting(make_settings):
-    with serving(make_settings(max_pixels=1000)) as running, running.client() as client:
+    with serving(make_settings(max_megapixels=0.001)) as running, running.client() as client:
         assert running.service.is_ready
         assert client.post("/classify", content=picture(30, 30)).status_code == 200

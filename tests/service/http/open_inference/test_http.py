@@ -161,12 +161,12 @@ def test_one_bad_image_refuses_the_request_and_leaves_the_service_clean(client, 
     assert response.status_code == 400
     assert response.json()["type"].endswith("not-an-image")
     assert running.service.admission.inside == 0
-    assert len(running.service.machinery.load) == 0
+    assert len(running.service.machinery.schedule) == 0
 
 
 def counted(service) -> Counter[str]:
     found = Counter()
-    for (_, _, outcome), n in service.ledger.requests.items():
+    for (_, _, outcome, _), n in service.ledger.requests.items():
         found[outcome] += n
     return found
 
@@ -275,7 +275,7 @@ def test_a_client_that_leaves_costs_nothing_more(running):
     while service.ledger.errors["disconnected"] < before + 8 or service.admission.inside:
         assert time.monotonic() < deadline, service.ledger.errors
         time.sleep(0.01)
-    assert len(service.machinery.load) == 0
+    assert len(service.machinery.schedule) == 0
 
 
 def test_api_keys_guard_inference_but_not_health(make_settings):

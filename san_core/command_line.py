@@ -1,0 +1,61 @@
+"""Command-line options made from the fields of a pydantic model, by pydantic-settings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_settings import CliSettingsSource
+
+_SOURCE = "_fields"
+
+
+def add_fields(
+    parser: argparse.ArgumentParser,
+    model: type[BaseModel],
+    *,
+    groups: Mapping[str, str],
+    without: Collection[str] = (),
+    env_prefix: str | None = None,
+) -> None:
+    """Add one option per field of `model`, except those in `without`.
+
+    `groups` maps the first field of each group to the group's title. With `env_prefix` the help
+    also names the environment variable of each field.
+    """
+    titles = iter(model.model_fields)
+    heading: dict[str, argparse._ArgumentGroup | argparse.ArgumentParser] = {}
+    current: argparse._ArgumentGroup | argparse.ArgumentParser = parser
+    for name in titles:
+        if name in groups:
+            current = parser.add_argument_group(groups[name])
+        heading[name] = current
+
+    def add(_: argparse.ArgumentParser, *flags: str, **options: Any) -> None:
+        name = options["dest"]
+        if name in without:
+            return
+        text = str(options.get("help", "")).replace("(default: null)", "(default: none)")
+        if env_prefix is not None:
+            text = f"{text.removesuffix(')')}; {env_prefix}{name.upper()})"
+        heading[name].add_argument(*flags, **{**options, "help": text})
+
+    parser.allow_abbrev = False  # an option must not pass for a longer one that it begins
+    source: CliSettingsSource[Any] = CliSettingsSource(
+        model,  # type: ignore[arg-type]  # any pydantic model will do
+        root_parser=parser,
+        add_argument_method=add,
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        case_sensitive=True,
+    )
+    parser.set_defaults(**{_SOURCE: source})
+
+
+def given_fields(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields that were given on the command line; the model checks their values."""
+    source: CliSettingsSource[Any] = getattr(args, _SOURCE)
+    return dict(source(parsed_args=args)())

@@ -24,7 +24,7 @@ PROMTOOL := $(shell command -v promtool)
 SELECT   := not docker and not ray$(if $(CHROMIUM),, and not browser)$(if $(PROMTOOL),, and not promtool)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-browser test-docker test-ray coverage check format bench train-smoke \
+.PHONY: help setup serve test test-browser test-docker test-ray coverage check format bench docs train-smoke \
 	build clean distclean
 
 help: ## Show this list
@@ -75,8 +75,11 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Run the benchmarks and rewrite docs/performance.md (BENCH= runs one, DATA= has labelled images)
+bench: $(READY) ## Run the benchmarks and rewrite the pages on performance (BENCH= runs one, DATA= has labelled images)
 	$(BIN)/python -m benchmarks.$(BENCH) $(if $(DATA),--data $(DATA))
+
+docs: $(READY) ## Build the documentation into site/; a dead link or a missing page fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step work
 	rm -rf runs/smoke
@@ -85,11 +88,11 @@ train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step
 		--batch-size 16 --learning-rate 0.01 --output runs/smoke/run --export runs/smoke/bundle.safetensors
 	$(BIN)/san describe runs/smoke/bundle.safetensors
 
-build: $(READY) ## Build the wheel into dist/
-	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist .
+build: $(READY) ## Build the wheels of san-serve and of san-client alone into dist/
+	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist . ./packaging/san-client
 
 clean: ## Remove what builds, tests and runs leave behind
-	rm -rf build dist htmlcov .coverage .coverage.* coverage.xml .pytest_cache .mypy_cache \
+	rm -rf build dist site htmlcov .coverage .coverage.* coverage.xml .pytest_cache .mypy_cache \
 		.ruff_cache .import_linter_cache .hypothesis .schemathesis
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 

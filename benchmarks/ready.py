@@ -60,7 +60,7 @@ def engine(made: Engine) -> Call:
 
     def call() -> object:
         resolution = next(fresh)
-        image = np.zeros((1, resolution, resolution, 3), np.float32)
+        image = np.zeros((1, resolution, resolution, 3), np.uint8)
         return made.build(OperatingPoint(resolution, Mode.DATA_FREE)).run(image)
 
     return call

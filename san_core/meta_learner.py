@@ -7,13 +7,12 @@ convolution's kernel lies in it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from san_core.network_config import KernelSlot, MetaLearnerKind
 from san_core.resolution import nearest
 from san_core.scale_encoding import encode
 
@@ -21,36 +20,6 @@ Initialisation = Literal["kaiming", "official"]
 
 # Of W's spread to b's at the start: where the paper's trained networks end up (supplement).
 _SLOPE_TO_BIAS = 0.5
-
-
-class MetaLearnerKind(StrEnum):
-    """What generates the kernels."""
-
-    LINEAR = "linear"
-    MLP_8 = "mlp8"
-    MLP_16 = "mlp16"
-    PRIVATE = "private"
-    """Ablation: no meta learner, kernels of their own for every trained resolution."""
-
-
-@dataclass(frozen=True)
-class KernelSlot:
-    """A generated kernel: the convolution's name, its shape (out, in/groups, k, k), its groups."""
-
-    name: str
-    shape: tuple[int, ...]
-    groups: int
-
-    @property
-    def numel(self) -> int:
-        """How many numbers the kernel has."""
-        return math.prod(self.shape)
-
-    @property
-    def kaiming_std(self) -> float:
-        """Kaiming's standard deviation for ReLU, counted by fan-out as ResNets do."""
-        out, _, *window = self.shape
-        return math.sqrt(2.0 / (out * math.prod(window) / self.groups))
 
 
 def _fill(target: Tensor, slots: Sequence[KernelSlot], factor: float) -> None:

@@ -13,11 +13,10 @@ import zlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from san_core import libtiff
@@ -28,6 +27,9 @@ from san_core.errors import (
     PreprocessingError,
     UnsupportedFormatError,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 """The raster formats that are decoded; no other is ever handed to a decoder."""
@@ -257,8 +259,14 @@ class Preprocessing:
         np.add(rows, offset, out=rows)
         return numbers
 
-    def __call__(self, image: Image.Image, resolution: int) -> torch.Tensor:
+    def denormalise(self, numbers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Turn the network's numbers back into pixel values; they need not be whole."""
+        return (numbers - self.offset) / self.scale
+
+    def __call__(self, image: Image.Image, resolution: int) -> "torch.Tensor":
         """Turn an RGB image into a tensor [3, T, T]."""
+        import torch  # late: the service never gets here
+
         normal = self.normalise(self.to_pixels(image, resolution))
         return torch.from_numpy(normal).permute(2, 0, 1).contiguous()
 

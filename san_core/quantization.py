@@ -7,17 +7,22 @@ are generated. A layer without a range stays in float. Ranges live in a bundle's
 the ranges of both.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+import numpy as np
+from numpy.typing import NDArray
 
-from san_core.folding import FoldedArchitecture
-from san_core.mode import Mode
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.mode import Ingredients, Mode
+
+if TYPE_CHECKING:  # torch is for the simulation; whoever serves does without
+    from torch import Tensor, nn
+
+    from san_core.folding import FoldedArchitecture
 
 PREFIX = "quantization"
 WEIGHT_PEAK = 63
@@ -50,18 +55,22 @@ class Range:
 
 def quantisable(module: nn.Module) -> dict[str, nn.Module]:
     """Return the layers of a folded architecture that can be quantised."""
+    from torch import nn
+
     return {n: m for n, m in module.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
 
 
 def to_extras(resolution: int, ranges: Mapping[str, Range]) -> dict[str, Tensor]:
     """Write the ranges of a trained resolution as a bundle keeps them: [low, high]."""
+    import torch
+
     return {
         f"{PREFIX}.{resolution}.{layer}": torch.tensor([found.low, found.high])
         for layer, found in ranges.items()
     }
 
 
-def _at(extras: Mapping[str, Tensor], resolution: int) -> dict[str, Range]:
+def _at(extras: Mapping[str, Any], resolution: int) -> dict[str, Range]:
     prefix = f"{PREFIX}.{resolution}."
     ranges = {}
     for name, tensor in extras.items():
@@ -71,14 +80,21 @@ def _at(extras: Mapping[str, Tensor], resolution: int) -> dict[str, Range]:
     return ranges
 
 
-def quantised_resolutions(extras: Mapping[str, Tensor]) -> tuple[int, ...]:
+def quantised_resolutions(extras: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the trained resolutions that have ranges."""
     found = {n.split(".")[1] for n in extras if n.startswith(f"{PREFIX}.")}
     return tuple(sorted(map(int, found), reverse=True))
 
 
+class HasIngredients(Protocol):
+    """A meta network, whatever its tensors are."""
+
+    def ingredients(self, resolution: int, mode: Mode) -> Ingredients:
+        """Tell what a (resolution, mode) is put together from."""
+
+
 def ranges_for(
-    network: ScaleAdaptiveNetwork, extras: Mapping[str, Tensor], resolution: int, mode: Mode
+    network: HasIngredients, extras: Mapping[str, Any], resolution: int, mode: Mode
 ) -> dict[str, Range]:
     """Return the ranges of a (resolution, mode) by layer; empty if it cannot be quantised."""
     parts = network.ingredients(resolution, mode)
@@ -91,11 +107,13 @@ def ranges_for(
     return blended
 
 
-def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+def quantise_weight(
+    weight: NDArray[np.float32],
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Round a kernel [o, ...] per output channel; return int8 and the step [o, 1, ...] of each."""
-    peak = weight.abs().amax(tuple(range(1, weight.dim())), keepdim=True)
-    step = peak.clamp(min=torch.finfo(torch.float32).tiny) / WEIGHT_PEAK
-    return (weight / step).round_().to(torch.int8), step
+    peak = np.abs(weight).max(axis=tuple(range(1, weight.ndim)), keepdims=True)
+    step = np.maximum(peak, np.finfo(np.float32).tiny) / np.float32(WEIGHT_PEAK)
+    return np.rint(weight / step).astype(np.int8), step
 
 
 class Int8Simulation:
@@ -109,14 +127,17 @@ class Int8Simulation:
         self, images: Tensor, tensors: Mapping[str, Tensor], ranges: Mapping[str, Range]
     ) -> Tensor:
         """Run images [n, 3, h, w] through the network of `tensors`, a folded state dict."""
+        import torch
+        from torch.func import functional_call
+
         rounded = dict(tensors)
         handles = []
         try:
             for layer in self._layers:
                 if layer not in ranges:
                     continue
-                weight, step = quantise_weight(tensors[f"{layer}.weight"])
-                rounded[f"{layer}.weight"] = weight * step
+                weight, step = quantise_weight(tensors[f"{layer}.weight"].detach().numpy())
+                rounded[f"{layer}.weight"] = torch.from_numpy(weight * step)
                 handles.append(
                     self._module.get_submodule(layer).register_forward_pre_hook(
                         _rounding(ranges[layer])

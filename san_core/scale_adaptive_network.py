@@ -7,7 +7,6 @@ the rest is shared; `torch.func.functional_call` runs it with them.
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,35 +15,11 @@ from torch.func import functional_call
 from san_core.architectures import build, constants, dissect
 from san_core.errors import ResolutionError
 from san_core.generation import KernelBuffer, StateDict, StateDictTemplate
-from san_core.meta_learner import Initialisation, MetaLearnerKind, make_meta_learner
+from san_core.meta_learner import Initialisation, make_meta_learner
 from san_core.mode import Ingredients, Mode, ingredients
+from san_core.network_config import NetworkConfig
 from san_core.private_batch_norm import STATISTICS, PrivateBatchNorm, blended, by_layer
-from san_core.resolution import check_resolution, check_trained
-
-_SHARED_BATCH_NORM = "shared"
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """What kind of Scale Adaptive Network it is."""
-
-    architecture: str
-    """Stock CNN: a torchvision name or "timm:NAME"."""
-    resolutions: tuple[int, ...]
-    """Trained resolutions S; kept largest first."""
-    num_classes: int = 1000
-    meta_learner: MetaLearnerKind = MetaLearnerKind.LINEAR
-    generate_stem: bool = True
-    """Whether the first convolution is generated too; the official ResNets share it."""
-    shared_batch_norm: bool = False
-    """Ablation: one batch norm for all resolutions."""
-    origin: float = 0.0
-    """Encoding at which the linear meta learner's b is the kernel; 0 in the paper."""
-    native_from: int | None = None
-    """From this resolution up a lifted network is the pretrained one; None: at its origin only."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "resolutions", check_trained(self.resolutions))
+from san_core.resolution import check_resolution
 
 
 class ScaleAdaptiveNetwork(nn.Module):
@@ -81,10 +56,9 @@ class ScaleAdaptiveNetwork(nn.Module):
         )
         if initialisation:
             self.meta_learner.initialise(initialisation, config.resolutions)
-        sets = (
-            [_SHARED_BATCH_NORM] if config.shared_batch_norm else [str(r) for r in self.resolutions]
+        self.batch_norms = nn.ModuleDict(
+            {key: PrivateBatchNorm(self.norms) for key in config.batch_norms}
         )
-        self.batch_norms = nn.ModuleDict({key: PrivateBatchNorm(self.norms) for key in sets})
         self.shared = _SharedTensors(module, anatomy.shared)
         self.calibrated = nn.ModuleDict()
         # In a tuple, so that the storage-less skeleton is no submodule with parameters of its own.
@@ -123,7 +97,7 @@ class ScaleAdaptiveNetwork(nn.Module):
 
     def batch_norm(self, resolution: int) -> PrivateBatchNorm:
         """Return the private batch norm of a trained resolution."""
-        key = _SHARED_BATCH_NORM if self.config.shared_batch_norm else str(resolution)
+        key = self.config.batch_norm(resolution)
         if key not in self.batch_norms:
             raise ResolutionError(f"{resolution} is not one of the trained {self.resolutions}.")
         norm = self.batch_norms[key]

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from importlib import metadata
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
@@ -17,6 +18,7 @@ from service.engines.torch_engine import TorchEngine, resolve_device
 from service.errors import EngineUnavailableError
 from service.http.auth import Authentication, Keys
 from service.http.exporter import Exporter
+from service.http.limits import ClientLimits
 from service.http.middleware import FastPath, Problems, RequestId, TrailingSlash
 from service.http.openapi import Api
 from service.http.route_facts import RouteTable
@@ -27,6 +29,7 @@ from service.http.routes.classify import (
 )
 from service.http.routes.console import add_console
 from service.http.routes.feedback import feedback_router
+from service.http.routes.headroom import LoadReport, headroom_router
 from service.http.routes.health import health_router
 from service.http.routes.metrics import metrics_router
 from service.http.routes.open_inference import open_inference_router
@@ -42,7 +45,7 @@ from service.scheduling.schedule import Schedule
 from service.serving.bundle_reader import BundleReader
 from service.serving.deployment import Engines, Machinery
 from service.serving.service import Service
-from service.settings import Settings
+from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +122,7 @@ def make_service(
     return Service(machinery, lambda bundle: choose_engines(settings, bundle))
 
 
-def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
+def make_api(service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits) -> FastAPI:
     """The routes and their document."""
 
     @asynccontextmanager
@@ -140,22 +143,29 @@ def make_api(service: Service, endpoint: ClassifyEndpoint) -> FastAPI:
     api.exception_handlers.clear()  # every error goes on to `Problems`
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
-    api.include_router(feedback_router(service))
+    api.include_router(feedback_router(service, limits))
+    api.include_router(headroom_router(service))
     api.include_router(health_router(service))
     api.include_router(metrics_router(Exporter(service)))
-    api.include_router(open_inference_router(service))
+    api.include_router(open_inference_router(service, limits))
     add_console(api)
     return api
 
 
 def make_app(settings: Settings, service: Service) -> ASGIApp:
     """The whole application for a service."""
+    limits = ClientLimits(
+        max_requests=settings.max_inflight,
+        max_bytes=settings.max_inflight_megabytes * MEGA,
+        share=settings.client_share,
+    )
     endpoint = ClassifyEndpoint(
         service.pipeline,
+        limits,
         max_bytes=settings.max_body_bytes,
         timeout_s=settings.receive_timeout_s,
     )
-    api = make_api(service, endpoint)
+    api = make_api(service, endpoint, limits)
 
     def on_refused(scope: Scope, error: Exception) -> None:
         note_refusal(service.pipeline, scope, error)
@@ -164,4 +174,13 @@ def make_app(settings: Settings, service: Service) -> ASGIApp:
     clients = ClientIdentity(keyed=keys.keyed, trusted_proxies=settings.trusted_proxies)
     app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
     app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
-    return RequestId(Problems(TrailingSlash(app, "/v2/")), service.clock)
+    app = LoadReport(Problems(TrailingSlash(app, "/v2/")), service.headroom)
+    if settings.cors_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=("*",),
+        )
+    return RequestId(app, service.clock)

@@ -6,6 +6,7 @@ SanError                             san_core
 │   └── KeyFileError                 at start: a file of API keys cannot be used
 ├── EngineUnavailableError           at start: the engine cannot run on this host
 └── ServiceError                     500
+    ├── MalformedHttpError           400  bytes that are no request; the connection is closed
     ├── TensorError                  400  an inference request that cannot be read
     ├── UnauthorisedError            401  no API key, or a wrong one
     ├── ForbiddenError               403  the key does not open this door
@@ -20,6 +21,7 @@ SanError                             san_core
     ├── CompressedBodyError          415  a Content-Encoding
     ├── ParameterError               422  a parameter is missing, unknown or out of range
     ├── ImpossibleBudgetError        422  no point is that fast, and the client said refuse
+    ├── HeadersTooLargeError         431  too many headers, or too large ones
     ├── OverloadedError              429  Retry-After: the load leaves no room for this budget
     ├── ClientGoneError              499  nobody is left to answer; never sent
     ├── ExpiredError                 429  Retry-After: admitted, but too late when its turn came
@@ -82,6 +84,20 @@ class ServiceError(SanError):
     def headers(self) -> dict[str, str]:
         """Headers the answer carries."""
         return {}
+
+
+class MalformedHttpError(ServiceError):
+    """Bytes that are no request."""
+
+    status = 400
+    title = "Not a request"
+
+
+class HeadersTooLargeError(ServiceError):
+    """Too many headers, or too large ones."""
+
+    status = 431
+    title = "The headers are too large"
 
 
 class TensorError(ServiceError):
@@ -262,8 +278,10 @@ class DrainingError(_RetryError):
 class HttpError(ServiceError):
     """An error of the framework: an unknown path, a method that is not there."""
 
-    def __init__(self, status: int, detail: str, headers: dict[str, str]) -> None:
-        super().__init__(f"{detail.rstrip('.')}.")
+    def __init__(
+        self, status: int, detail: str, headers: dict[str, str], sentence: str | None = None
+    ) -> None:
+        super().__init__(sentence or f"{detail.rstrip('.')}.")
         self.status = status  # type: ignore[misc]
         self.title = detail  # type: ignore[misc]
         self._headers = headers

@@ -27,6 +27,12 @@ class Settings(BaseSettings):
         description="where what was measured on this host is kept; beside the bundle if it can "
         "be written there, else the user's cache directory",
     )
+    machine: str | None = Field(
+        None,
+        max_length=253,
+        description="what the machine is called whose measurements are kept; its host name by "
+        "default, which in a container may be new at each start",
+    )
 
     # what runs it
     engine: Literal["auto", "openvino", "torch"] = Field(
@@ -80,6 +86,19 @@ class Settings(BaseSettings):
         512, ge=1, le=1_000_000, description="megabytes of request bodies inside at once"
     )
 
+    client_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="share of the requests and bytes inside that one client may have",
+    )
+    max_connections: int = Field(
+        4096,
+        ge=8,
+        le=1_000_000,
+        description="connections open at once; one address gets a quarter of them",
+    )
+
     # weight cache
     cache_megabytes: int = Field(
         1536, ge=1, le=1_000_000, description="megabytes that main networks kept ready may occupy"
@@ -131,6 +150,11 @@ class Settings(BaseSettings):
         description="addresses or networks of proxies whose X-Forwarded-For is believed, comma "
         "separated; none believes nobody",
     )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="origins of web pages elsewhere that may call the API, comma separated, as "
+        "https://app.example.org; * is any; none allows none",
+    )
 
     # what is observed
     agreement_fraction: float = Field(
@@ -164,7 +188,9 @@ class Settings(BaseSettings):
         75.0, gt=0, le=3600, description="how long an idle connection stays open"
     )
 
-    @field_validator("api_keys", "metrics_keys", "admin_keys", "trusted_proxies", mode="before")
+    @field_validator(
+        "api_keys", "metrics_keys", "admin_keys", "trusted_proxies", "cors_origins", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

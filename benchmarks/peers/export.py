@@ -25,7 +25,7 @@ def export_network(
     export(bundle, resolution, Mode.PROXY, directory / "network.safetensors", "safetensors")
     folded = FoldedArchitecture(bundle.network.skeleton)
     tensors = folded.fold(bundle.network.generate(resolution, Mode.PROXY))
-    graph = Template.convert(folded.module).fill(tensors)
+    graph = Template.convert(folded.module, bundle.manifest.preprocessing).fill(tensors)
     openvino.save_model(graph, directory / "network.xml", compress_to_fp16=False)
     facts = {
         "architecture": bundle.manifest.network.architecture,

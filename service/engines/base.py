@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
+if TYPE_CHECKING:
     from san_core.bundle import Bundle
     from san_core.frontier import OperatingPoint
+
+
+Images = NDArray[np.uint8] | NDArray[np.float32]
+"""Pixel values 0 to 255, [n, T, T, 3]: bytes as a decoder gives them. Floats are for pixels that a
+client prepared itself, whose values need not be whole."""
 
 
 def batch_sizes(max_batch: int) -> tuple[int, ...]:
@@ -38,10 +43,11 @@ class RunnableNetwork(Protocol):
     def memory_bytes(self) -> int:
         """Memory it occupies, working memory included; what the weight cache counts."""
 
-    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Normalised C-contiguous [n, T, T, 3] (1 <= n <= max_batch) to logits [n, classes].
+    def run(self, images: Images) -> NDArray[np.float32]:
+        """C-contiguous images [n, T, T, 3] (1 <= n <= max_batch) to logits [n, classes].
 
-        Called by one engine thread at a time. The result is the caller's to keep.
+        Normalising is part of the network. Called by one engine thread at a time. The result is
+        the caller's to keep.
         """
 
 

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from san_core.frontier import OperatingPoint
+from service.engines.base import Images
+from service.engines.normalising import Normalise, as_tensor
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class Staging:
 
     def __init__(self, device: GraphDevice) -> None:
         self._device = device
-        self._input = torch.empty(0, dtype=device.dtype)
+        self._input = torch.empty(0, dtype=torch.uint8)
         self._output = torch.empty(0)
 
     @property
@@ -84,12 +86,12 @@ class Staging:
         A batch that runs meanwhile keeps the buffer it has.
         """
         if inputs > self._input.numel():
-            self._input = self._device.pinned(inputs, self._device.dtype)
+            self._input = self._device.pinned(inputs, torch.uint8)
         if outputs > self._output.numel():
             self._output = self._device.pinned(outputs, torch.float32)
 
     def input(self, shape: Sequence[int]) -> Tensor:
-        """The buffer to fill, in the network's precision."""
+        """The buffer to fill."""
         return _shaped(self._input, shape)
 
     def output(self, shape: Sequence[int]) -> Tensor:
@@ -108,6 +110,7 @@ class GraphedNetwork:
         self,
         point: OperatingPoint,
         module: nn.Module,
+        normalise: Normalise,
         device: GraphDevice,
         staging: Staging,
         sizes: Sequence[int],
@@ -117,15 +120,16 @@ class GraphedNetwork:
         self.fallback: str | None = None
         """Why some sizes run eagerly; None if every size was captured."""
         self._module = module
+        self._normalise = normalise
         self._device = device
         self._staging = staging
         self._sizes = tuple(sizes)
         side, most = point.resolution, self._sizes[-1]
-        # NHWC memory, which seen as NCHW is channels_last: what tensor cores want.
+        # Every whole pixel value is exact in half precision.
         self._input = torch.zeros(
             (most, side, side, 3), dtype=device.dtype, device=device.device
         )  # [n, T, T, 3]
-        logits: Tensor = module(self._images(1))
+        logits: Tensor = module(normalise(self._input[:1]))
         self._output = torch.zeros(
             (most, logits.shape[1]), dtype=torch.float32, device=device.device
         )  # [n, classes]
@@ -140,14 +144,17 @@ class GraphedNetwork:
         """Batch sizes that are replayed."""
         return tuple(self._graphs)
 
-    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Run a batch [n, T, T, 3] and return logits [n, classes]."""
-        n = len(batch)
+    def run(self, images: Images) -> NDArray[np.float32]:
+        """Run images [n, T, T, 3] and return logits [n, classes]."""
+        n = len(images)
         size = self._sizes[bisect_left(self._sizes, n)]
         with torch.inference_mode(), self._device.running():
-            staged = self._staging.input(batch.shape)
-            staged.copy_(torch.from_numpy(batch))  # to half precision on the way: half the transfer
-            self._input[:n].copy_(staged, non_blocking=True)
+            given = as_tensor(images)
+            if given.dtype == torch.uint8:
+                staged = self._staging.input(images.shape)
+                staged.copy_(given)
+                given = staged
+            self._input[:n].copy_(given, non_blocking=True)
             replay = self._graphs.get(size)
             if replay is None:
                 self._forward(size)
@@ -160,11 +167,8 @@ class GraphedNetwork:
             result: NDArray[np.float32] = logits.numpy().copy()
         return result
 
-    def _images(self, size: int) -> Tensor:
-        return self._input[:size].permute(0, 3, 1, 2)
-
     def _forward(self, size: int) -> None:
-        self._output[:size].copy_(self._module(self._images(size)))
+        self._output[:size].copy_(self._module(self._normalise(self._input[:size])))
 
     def _captured(self) -> dict[int, Replay]:
         """Smallest first: if memory runs out, it is for the batches that gain the least."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from san_core.folding import FoldedArchitecture
 from san_core.quantization import quantised_resolutions, ranges_for
+from service.engines.base import Images
 from service.engines.cpu_probe import CpuDecision, apply, probe
 from service.engines.openvino_int8 import quantise
 from service.errors import EngineUnavailableError
@@ -73,24 +74,25 @@ class OpenVinoNetwork:
     most: int
     """How many those are."""
 
-    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Run a batch [n, T, T, 3] and return logits [n, classes]."""
-        if len(batch) == 1:
-            return _infer(self.single, batch)
+    def run(self, images: Images) -> NDArray[np.float32]:
+        """Run images [n, T, T, 3] and return logits [n, classes]."""
+        values = images.astype(np.float32, copy=False)
+        if len(values) == 1:
+            return _infer(self.single, values)
         logits = []
-        while left := len(batch):
+        while left := len(values):
             request, size = self.single, 1
             if self.several is not None and self.least <= left:
                 request, size = self.several, min(left, self.most)
-            logits.append(_infer(request, batch[:size]))
-            batch = batch[size:]
+            logits.append(_infer(request, values[:size]))
+            values = values[size:]
         return np.concatenate(logits)
 
 
-def _infer(request: Any, images: NDArray[np.float32]) -> NDArray[np.float32]:
+def _infer(request: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
     from openvino import Tensor
 
-    request.set_input_tensor(Tensor(images, shared_memory=True))
+    request.set_input_tensor(Tensor(values, shared_memory=True))
     request.infer()
     logits: NDArray[np.float32] = request.get_output_tensor().data.copy()
     return logits
@@ -140,9 +142,9 @@ class OpenVinoEngine:
         self._threads = threads
         self._max_batch = max_batch
         self._folded = FoldedArchitecture(bundle.network.skeleton)
-        config = bundle.network.config
+        config, preprocessing = bundle.network.config, bundle.manifest.preprocessing
         key = f"{config.architecture} {config.num_classes} {_versions()}"
-        self._template = Template.cached(self._folded.module, cache_dir, key)
+        self._template = Template.cached(self._folded.module, preprocessing, cache_dir, key)
 
     @property
     def precisions(self) -> tuple[str, ...]:
@@ -185,7 +187,7 @@ class OpenVinoEngine:
         """Run each batch size once: the first time it costs several runs, and memory."""
         side = network.point.resolution
         most = min(network.most, _SETTLED)
-        images = np.zeros((most, side, side, 3), dtype=np.float32)
+        images = np.zeros((most, side, side, 3), dtype=np.uint8)
         for size in range(most, 0, -1):
             network.run(images[:size])
         return network

@@ -29,12 +29,12 @@ def _weights(place: Any, weight: Tensor) -> Any:
     from openvino import op
     from openvino import opset13 as ops
 
-    values, step = quantise_weight(weight)
+    values, step = quantise_weight(weight.detach().numpy())
     shape = tuple(place.shape)  # of grouped convolutions: [groups, o / groups, i / groups, h, w]
-    leading = next(n for n in range(1, len(shape) + 1) if math.prod(shape[:n]) == step.numel())
+    leading = next(n for n in range(1, len(shape) + 1) if math.prod(shape[:n]) == step.size)
     per_channel = shape[:leading] + (1,) * (len(shape) - leading)
-    constant = op.Constant(values.numpy().reshape(shape), shared_memory=False)
-    steps = op.Constant(step.numpy().reshape(per_channel), shared_memory=False)
+    constant = op.Constant(values.reshape(shape), shared_memory=False)
+    steps = op.Constant(step.reshape(per_channel), shared_memory=False)
     return ops.multiply(ops.convert(constant, "f32"), steps)
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from san_core.preprocessing import Preprocessing
+
 _log = logging.getLogger(__name__)
 
 _EXAMPLE_SIDE = 64
@@ -45,10 +47,11 @@ def _with_random_storage(module: nn.Module) -> nn.Module:
     return module.eval()
 
 
-def _convert(module: nn.Module) -> Any:
-    """Convert a module to a graph with input [n, h, w, 3], all but the channels dynamic.
+def _convert(module: nn.Module, preprocessing: Preprocessing) -> Any:
+    """Convert a module to a graph with pixel values [n, h, w, 3], all but the channels dynamic.
 
-    The frontend is called directly: `openvino.convert_model` wraps it in telemetry.
+    Normalising is its first step. The frontend is called directly: `openvino.convert_model` wraps
+    it in telemetry.
     """
     import openvino as ov
     from openvino.frontend import FrontEndManager
@@ -66,6 +69,9 @@ def _convert(module: nn.Module) -> Any:
     steps = PrePostProcessor(graph)
     steps.input().tensor().set_layout(ov.Layout("NHWC"))
     steps.input().model().set_layout(ov.Layout("NCHW"))
+    steps.input().preprocess().mean([255.0 * m for m in preprocessing.mean]).scale(
+        [255.0 * s for s in preprocessing.std]
+    )
     return steps.build()
 
 
@@ -109,11 +115,11 @@ class Template:
         self._lock = threading.Lock()
 
     @classmethod
-    def convert(cls, module: nn.Module) -> Template:
+    def convert(cls, module: nn.Module, preprocessing: Preprocessing) -> Template:
         """Convert a folded architecture; it needs no storage."""
         filled = _with_random_storage(module)
         try:
-            graph = _convert(filled)
+            graph = _convert(filled, preprocessing)
         except RuntimeError as error:
             raise EngineUnavailableError(
                 f"{type(module).__name__} cannot be converted to OpenVINO: {error}"
@@ -122,12 +128,15 @@ class Template:
         return cls(graph)
 
     @classmethod
-    def cached(cls, module: nn.Module, directory: Path, key: str) -> Template:
+    def cached(
+        cls, module: nn.Module, preprocessing: Preprocessing, directory: Path, key: str
+    ) -> Template:
         """Read the template that an earlier process converted, or convert it and leave it there.
 
         `key` names the architecture and the versions of everything that has a say in its graph.
         A directory that cannot be written, or a file that cannot be read, costs the conversion.
         """
+        key = f"{key} {preprocessing.mean} {preprocessing.std}"
         path = directory / f"template-{hashlib.sha256(key.encode()).hexdigest()[:16]}.xml"
         try:
             from openvino import Core
@@ -136,7 +145,7 @@ class Template:
                 return cls(Core().read_model(path))
         except RuntimeError as error:
             _log.warning("The cached template %s is unreadable and is made again: %s", path, error)
-        template = cls.convert(module)
+        template = cls.convert(module, preprocessing)
         try:
             template._write(path)
         except (OSError, RuntimeError) as error:

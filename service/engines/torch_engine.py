@@ -19,9 +19,10 @@ from torch.func import functional_call
 from san_core.bundle import Bundle
 from san_core.folding import FoldedArchitecture
 from san_core.frontier import OperatingPoint
-from service.engines.base import RunnableNetwork, batch_sizes
+from service.engines.base import Images, RunnableNetwork, batch_sizes
 from service.engines.cuda_device import CudaDevice
 from service.engines.cuda_graphs import GraphDevice, GraphedNetwork, Staging
+from service.engines.normalising import Normalise, as_tensor
 from service.errors import EngineUnavailableError
 
 
@@ -33,13 +34,13 @@ class TorchNetwork:
     memory_bytes: int
     module: nn.Module
     weights: dict[str, Tensor]
+    normalise: Normalise
 
-    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Run a batch [n, T, T, 3] and return logits [n, classes]."""
+    def run(self, images: Images) -> NDArray[np.float32]:
+        """Run images [n, T, T, 3] and return logits [n, classes]."""
         with torch.inference_mode():
-            # A view: NHWC memory seen as NCHW is exactly channels_last.
-            images = torch.from_numpy(batch).permute(0, 3, 1, 2)
-            logits: Tensor = functional_call(self.module, self.weights, (images,))
+            normal = self.normalise(as_tensor(images))
+            logits: Tensor = functional_call(self.module, self.weights, (normal,))
             result: NDArray[np.float32] = logits.numpy()
         return result
 
@@ -75,6 +76,7 @@ class TorchEngine:
         with nullcontext() if graphs is None else graphs.building():
             self._network = bundle.network.to(self._device)
         self._folded = FoldedArchitecture(bundle.network.skeleton)
+        self._normalise = Normalise(bundle.manifest.preprocessing, self._device, self._dtype)
         self._fallback: str | None = None
 
     @property
@@ -105,7 +107,7 @@ class TorchEngine:
         with torch.inference_mode():
             weights = self._weights(point)
         size = sum(t.numel() * t.element_size() for t in weights.values())
-        return TorchNetwork(point, size, self._folded.module, weights)
+        return TorchNetwork(point, size, self._folded.module, weights, self._normalise)
 
     def close(self) -> None:
         """Nothing to release beyond what the garbage collector does."""
@@ -115,7 +117,9 @@ class TorchEngine:
             # A module of its own: what a graph has recorded are the addresses of these tensors.
             module = copy.deepcopy(self._folded.module)
             module.load_state_dict(self._weights(point, copy=True), assign=True)
-            network = GraphedNetwork(point, module, graphs, self._staging, self._sizes)
+            network = GraphedNetwork(
+                point, module, self._normalise, graphs, self._staging, self._sizes
+            )
         self._fallback = network.fallback or self._fallback
         return network
 

@@ -178,6 +178,12 @@ def _load(service: Service) -> Iterator[Family]:
         "Images per second that arrive while there is work.",
         1000 * schedule.rate,
     )
+    yield _counter(
+        "san_engine_busy_seconds",
+        "Time the engine spent running batches; its rate is the share in use.",
+        [],
+        [([], service.ledger.engine_ms / 1000)],
+    )
     yield _gauge("san_workers", "Processes that serve the port.", 1)
     yield _counter(
         "san_worker_restarts",

@@ -23,7 +23,7 @@ class BudgetSchema(BaseModel):
     spent_ms: float = Field(
         description="from the first byte received to the answer's first byte sent"
     )
-    met: bool
+    met: bool | None = Field(description="null if the client named no budget")
 
 
 class TimingSchema(BaseModel):
@@ -48,9 +48,12 @@ class ClassifySchema(BaseModel):
     mode: Literal["proxy", "ideal", "data_free"]
     precision: Literal["float", "int8"]
     expected_accuracy: float | None = Field(
-        description="top-1 accuracy of this operating point: measured, or on a line between the "
-        "nearest evaluated resolutions if the client pinned one that was never evaluated; null if "
-        "the bundle has no evaluation"
+        description="top-1 accuracy of this operating point on the bundle's evaluation images; "
+        "null outside of what was evaluated"
+    )
+    accuracy_source: Literal["measured", "interpolated"] | None = Field(
+        description="`measured`: this point was evaluated. `interpolated`: it lies between two "
+        "that were. null: no accuracy is claimed"
     )
     reason: str = Field(description="why this point was chosen")
     weights: Literal["cached", "generated"]
@@ -68,6 +71,7 @@ class ClassifySchema(BaseModel):
                 "mode": "proxy",
                 "precision": "float",
                 "expected_accuracy": 0.71,
+                "accuracy_source": "measured",
                 "reason": "160 px (proxy) is the most accurate point that fits (predicted 9.1 ms "
                 "of 19.8 ms left); the next, 192 px (proxy), would take 20.4 ms.",
                 "weights": "cached",

@@ -14,7 +14,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from service.http.protocol import timed_protocol
+from service.http.connections import Connections, affordable_connections
+from service.http.protocol import bounded_protocol
 from service.serving.service import Service
 from service.settings import Settings
 
@@ -23,11 +24,14 @@ logger = logging.getLogger(__name__)
 
 def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """How uvicorn is set up here."""
+    connections = Connections(
+        affordable_connections(settings.max_connections), settings.trusted_proxies
+    )
     return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http=timed_protocol(settings.receive_timeout_s),
+        http=bounded_protocol(settings.receive_timeout_s, connections),
         loop="uvloop",
         ws="none",
         lifespan="on",

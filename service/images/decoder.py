@@ -128,6 +128,6 @@ def to_pixels(
 
 def to_input(
     data: bytes, preprocessing: Preprocessing, resolution: int, max_pixels: int = MAX_PIXELS
-) -> NDArray[np.float32]:
-    """Decode, resize, crop and normalise: [T, T, 3]."""
-    return preprocessing.normalise(to_pixels(data, preprocessing, resolution, max_pixels).pixels)
+) -> NDArray[np.uint8]:
+    """Decode, resize and crop to pixels [T, T, 3]."""
+    return to_pixels(data, preprocessing, resolution, max_pixels).pixels

@@ -58,7 +58,7 @@ def time_runs(
 ) -> list[float]:
     """Time runs of one batch size after one that warms up; two at least, or until the limit."""
     side = network.point.resolution
-    images = np.random.default_rng(0).standard_normal((batch, side, side, 3), dtype=np.float32)
+    images = np.random.default_rng(0).integers(0, 256, (batch, side, side, 3), dtype=np.uint8)
     network.run(images)
     times: list[float] = []
     begun = clock()
@@ -198,9 +198,9 @@ async def measure_standin(
 ) -> None:
     """Time the stand-in from nothing to an answer, at the ends and the middle of the range."""
     for resolution in {resolutions[0], resolutions[len(resolutions) // 2], resolutions[-1]}:
-        images = np.zeros((1, resolution, resolution, 3), dtype=np.float32)
+        images = np.zeros((1, resolution, resolution, 3), dtype=np.uint8)
 
-        def once(side: int = resolution, batch: NDArray[np.float32] = images) -> list[float]:
+        def once(side: int = resolution, batch: NDArray[np.uint8] = images) -> list[float]:
             times = []
             for _ in range(3):
                 started = clock()

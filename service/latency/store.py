@@ -12,6 +12,7 @@ from pathlib import Path
 import orjson
 
 from service.latency.model import Measurements
+from service.runtime.cgroups import cpu_quota
 
 logger = logging.getLogger(__name__)
 
@@ -19,8 +20,8 @@ FORMAT = 4
 """Changes with what is measured and with how: times taken otherwise must not be mixed."""
 
 
-def host_name() -> str:
-    """What tells one machine's speed from another's: CPU model, number of cores, memory apart."""
+def host_name(machine: str | None = None) -> str:
+    """What tells one machine's speed from another's: name, CPU model, number of cores, quota."""
     model = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -29,7 +30,7 @@ def host_name() -> str:
                 break
     except OSError:
         pass
-    return f"{platform.node()}|{model}|{os.cpu_count()}"
+    return f"{machine or platform.node()}|{model}|{os.cpu_count()}|{cpu_quota()}"
 
 
 def fingerprint(path: Path) -> str:

@@ -124,6 +124,8 @@ class Ledger:
     shortfall_sum: float = 0.0
     """Sum of the accuracy that an idle host would have bought on top."""
     batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))
+    engine_ms: float = 0.0
+    """Time that the engine spent running batches."""
     builds: Histogram = field(default_factory=lambda: Histogram((*SECONDS, 5.0, 10.0)))
     feedback: dict[str, Accuracy] = field(default_factory=dict)
     agreement: dict[str, Accuracy] = field(default_factory=dict)
@@ -176,6 +178,7 @@ class Ledger:
     def observe_batch(self, point: OperatingPoint, size: int, took_ms: float) -> None:  # noqa: ARG002
         """Count one run of the engine."""
         self.batches.observe(size)
+        self.engine_ms += took_ms
 
     def observe_build(self, point: OperatingPoint, took_ms: float) -> None:  # noqa: ARG002
         """Count one main network that was made ready."""

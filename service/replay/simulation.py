@@ -235,7 +235,6 @@ class Simulation:
         self.result.batches[images] += 1
 
         def ran() -> None:
-            self._engine_busy = False
             took = self.machine.now - begun
             for job in jobs:
                 job.request.timing.forward = took
@@ -244,6 +243,7 @@ class Simulation:
         self.machine.work(base, ran, width=float(threads))
 
     def _settle(self, jobs: list[Job], point: OperatingPoint, took_ms: float) -> None:
+        self._engine_busy = False
         self._inside -= len(jobs)
         self._policy.finished(jobs, took_ms, self.machine.now)
         for job in jobs:

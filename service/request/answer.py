@@ -81,6 +81,7 @@ class Answer:
             "mode": str(record.point.mode),
             "precision": record.point.precision,
             "expected_accuracy": record.expected_accuracy,
+            "accuracy_source": record.accuracy_source,
             "reason": record.reason,
             "weights": _weights(record),
             "budget": {
@@ -88,7 +89,7 @@ class Answer:
                 "predicted_ms": _ms(record.predicted_ms or 0.0),
                 "bound_ms": _ms(record.bound_ms or 0.0),
                 "spent_ms": _ms(timing.total),
-                "met": record.met,
+                "met": None if record.terms.budget_ms is None else record.met,
             },
             "timing_ms": {
                 **{stage: _ms(getattr(timing, stage)) for stage in STAGES},
@@ -115,12 +116,14 @@ class Answer:
             (b"x-san-weights", _weights(record).encode()),
             (b"x-san-predicted-ms", b"%.3f" % (record.predicted_ms or 0.0)),
             (b"x-san-spent-ms", b"%.3f" % timing.total),
-            (b"x-san-budget-met", b"true" if record.met else b"false"),
         ]
         if record.expected_accuracy is not None:
             found.append((b"x-san-expected-accuracy", b"%.4f" % record.expected_accuracy))
         if record.terms.budget_ms is not None:
-            found.append((b"x-san-budget-ms", b"%g" % record.terms.budget_ms))
+            found += [
+                (b"x-san-budget-ms", b"%g" % record.terms.budget_ms),
+                (b"x-san-budget-met", b"true" if record.met else b"false"),
+            ]
         return found
 
 

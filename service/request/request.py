@@ -118,6 +118,8 @@ class Request:
     status: int = 0
     point: OperatingPoint | None = None
     expected_accuracy: float | None = None
+    accuracy_source: str | None = None
+    """`measured`, `interpolated`, or None if no accuracy is claimed."""
     given_up: float = 0.0
     idle: Idle | None = None
     """What this host would have done for it when idle; None if the client pinned the point."""

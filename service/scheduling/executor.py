@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from san_core.frontier import OperatingPoint
-from san_core.preprocessing import Preprocessing
-from service.engines.base import RunnableNetwork
+from service.engines.base import Images, RunnableNetwork
 from service.errors import ExpiredError
 from service.images.decoder import Decoded
 from service.request.request import Request
@@ -24,8 +24,8 @@ from service.runtime.thread_pool import Workers
 from service.scheduling.dispatching import Plan
 from service.scheduling.scheduler import Scheduler
 
-Source = NDArray[np.float32] | Decoded | Callable[[], Decoded]
-"""An image: normalised numbers, decoded pixels, or what decodes it on the engine's thread."""
+Source = Images | Decoded | Callable[[], Decoded]
+"""An image [T, T, 3], decoded pixels, or what decodes it on the engine's thread."""
 
 
 @dataclass(slots=True)
@@ -65,6 +65,15 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return scores
 
 
+def _images(sources: Sequence[Source], resolution: int) -> Images:
+    """Bring every image to the point's resolution: [n, T, T, 3]."""
+    found: list[Images] = []
+    for source in sources:
+        decoded = source() if callable(source) else source
+        found.append(decoded.at(resolution) if isinstance(decoded, Decoded) else decoded)
+    return found[0][np.newaxis] if len(found) == 1 else cast(Images, np.stack(found))
+
+
 class Executor:
     """Takes requests that are ready to run, runs what the scheduler says."""
 
@@ -74,7 +83,6 @@ class Executor:
         scheduler: Scheduler,
         clock: Clock,
         *,
-        preprocessing: Preprocessing,
         network_for: Callable[[OperatingPoint], RunnableNetwork | None] = lambda _: None,
         wants_late: Callable[[Request, float], bool] = lambda *_: True,
         on_batch: Callable[[OperatingPoint, int, float], None] = lambda *_: None,
@@ -82,7 +90,6 @@ class Executor:
         self._workers = workers
         self._scheduler = scheduler
         self._clock = clock
-        self._preprocessing = preprocessing
         self._network_for = network_for
         self._wants_late = wants_late
         self._on_batch = on_batch
@@ -162,12 +169,11 @@ class Executor:
     def _execute(self, jobs: list[_Job], network: RunnableNetwork) -> _Executed:
         """On the engine thread."""
         begun = self._clock()
-        point = network.point
         sources = [source for job in jobs for source in job.sources]
         if len(sources) == 1 and callable(sources[0]):
             sources = [sources[0]()]
         decoded = self._clock()
-        images = self._images(sources, point.resolution)
+        images = _images(sources, network.point.resolution)
         most = self._scheduler.max_batch
         logits = (
             network.run(images)
@@ -177,18 +183,6 @@ class Executor:
             )
         )
         return _Executed(logits, softmax(logits), begun, decoded, self._clock())
-
-    def _images(self, sources: Sequence[Source], resolution: int) -> NDArray[np.float32]:
-        """Bring every image to the point's resolution: [n, T, T, 3], normalised."""
-        found = []
-        for source in sources:
-            if callable(source):
-                source = source()
-            if isinstance(source, Decoded):
-                found.append(self._preprocessing.normalise(source.at(resolution)))
-            else:
-                found.append(source)
-        return found[0][np.newaxis] if len(found) == 1 else np.stack(found)
 
     def _finish(self, plan: Plan, jobs: list[_Job], done: asyncio.Future[_Executed]) -> None:
         self._busy = False

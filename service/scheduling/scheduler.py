@@ -14,6 +14,7 @@ from service.latency.catalogue import Listing
 from service.latency.model import LatencyModel
 from service.latency.quantiles import Factor, Spread
 from service.request.request import Request, State
+from service.request.terms import Terms
 from service.scheduling import deciding, dispatching, reasons
 from service.scheduling.deciding import Decision, Verdict
 from service.scheduling.dispatching import Plan
@@ -125,6 +126,7 @@ class Scheduler:
         request.alone = load.alone
         request.point, request.side = listing.point, listing.point.resolution
         request.reason, request.expected_accuracy = decision.reason, listing.accuracy
+        request.accuracy_source = listing.accuracy_source
         if listing.accuracy is not None:
             request.given_up = decision.given_up
         request.predicted_ms = request.spent_ms(now_ms) + option.total_ms
@@ -140,6 +142,18 @@ class Scheduler:
         request.rest_ms = option.total_ms
         self.schedule.enter(request, now_ms)
         return decision
+
+    def outlook(
+        self, now_ms: float, decode_ms: Callable[[int], float]
+    ) -> list[tuple[Listing, float]]:
+        """Every point with the time that a request coming now would have to allow for it."""
+        request = Request("outlook", Terms(), now_ms)
+        table, load = self.table(now_ms), self.schedule.load(request, now_ms)
+        spread = self.alone if load.alone else self.queued
+        found = deciding.options(
+            request, table, load, (self.alone, self.queued), now_ms, decode_ms, self._cold_ms
+        )
+        return [(o.cost.listing, o.total_ms * spread.bound) for o in found]
 
     def _cold_ms(self, cost: PointCost) -> float:
         listing = cost.listing
@@ -200,6 +214,7 @@ class Scheduler:
             point.resolution <= request.side
             and terms.resolution is None
             and terms.mode is None
+            and terms.precision is None
             and (terms.min_accuracy is None or cost.accuracy >= terms.min_accuracy)
             and self.is_ready(point)
         )
@@ -246,6 +261,7 @@ class Scheduler:
                     lost = request.expected_accuracy - listing.accuracy
                     request.given_up = max(0.0, request.given_up + lost)
                 request.expected_accuracy = listing.accuracy
+                request.accuracy_source = listing.accuracy_source
             request.dispatched_ms = now_ms
             request.after_ms = plan.rest_ms
         taken = set(map(id, plan.run))

@@ -58,17 +58,21 @@ def decide(request: Request, deployment: Deployment, images: list[Image], now_ms
     request.model = deployment.manifest.name
     request.model_version = deployment.manifest.version
     first = images[0]
-    listings = None
-    if terms.resolution is None and terms.mode is None:
+    if terms.precision not in (None, *deployment.catalogue.precisions):
+        raise ParameterError(
+            f"precision {terms.precision} is not available: the bundle and the engine served "
+            f"here have {', '.join(deployment.catalogue.precisions)}.",
+            "precision",
+        )
+    listings = deployment.considered(terms)
+    if listings is deployment.frontier:
         allowed = None if terms.budget_ms is None else terms.budget_ms - request.timing.receive
         request.idle = deployment.idle_host.look(
             first.header, first.bytes, allowed, terms.min_accuracy
         )
-    else:
-        listings = deployment.considered(terms)
-    if terms.min_accuracy is not None and deployment.catalogue.best.accuracy is None:
+    if terms.min_accuracy is not None and all(x.accuracy is None for x in listings):
         raise ParameterError(
-            "The bundle served here was never evaluated, so no accuracy can be asked of it; "
+            "No accuracy was measured for these points, so none can be asked of them; "
             "leave min_accuracy out.",
             "min_accuracy",
         )

@@ -141,7 +141,6 @@ class Deployment:
             machinery.engine_thread,
             self.scheduler,
             clock,
-            preprocessing=self.preprocessing,
             network_for=self.cache.peek,
             wants_late=machinery.schedule.wants_late,
             on_batch=machinery.ledger.observe_batch,
@@ -173,9 +172,9 @@ class Deployment:
 
     def considered(self, terms: Terms) -> Sequence[Listing]:
         """The points the policy chooses among: the frontier, or what a pin leaves."""
-        if terms.resolution is None and terms.mode is None:
+        if terms.resolution is None and terms.mode is None and terms.precision is None:
             return self.frontier
-        return self.catalogue.find(terms.resolution, terms.mode)
+        return self.catalogue.find(terms.resolution, terms.mode, terms.precision)
 
     def request(self, point: OperatingPoint) -> Build:
         """Start making a cold point ready, by whatever answers sooner.
@@ -256,7 +255,7 @@ async def deploy(
     )
     try:
         key = store_key(
-            host_name(),
+            host_name(machinery.settings.machine),
             engine.name,
             engine.device,
             repr(sorted(facts.items())),

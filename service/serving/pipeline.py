@@ -13,11 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from san_core.errors import SanError
 from san_core.preprocessing import ImageHeader
+from service.engines.base import Images
 from service.errors import (
     ClientGoneError,
     DrainingError,
@@ -39,8 +37,8 @@ from service.scheduling.schedule import Schedule
 from service.serving.choosing import Image, Limits, admit, decide
 from service.serving.deployment import Deployment
 
-Pixels = NDArray[np.float32]
-"""An image that needs no decoding: [T, T, 3], normalised as the bundle wants it."""
+Pixels = Images
+"""An image that needs no decoding: [T, T, 3]."""
 
 
 Received = bytes | Pixels | list[bytes] | list[Pixels]

@@ -16,6 +16,7 @@ from service.errors import (
     RepeatedFeedbackError,
     UnknownFeedbackError,
 )
+from service.fleet.headroom import Headroom
 from service.images.decoder import Decoder
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
@@ -23,11 +24,13 @@ from service.observability.tracing import make_trace
 from service.processes.crew import Facts
 from service.request.answer import Answer, image_ids
 from service.request.request import Request
+from service.runtime.cgroups import cpu_quota
 from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
 from service.serving.choosing import Limits
 from service.serving.deployment import Deployment, EngineChoice, Machinery, deploy
 from service.serving.feedback import FeedbackStore, Judgement, Remembered
+from service.serving.headroom import HeadroomReport
 from service.serving.pipeline import Observe, Pipeline, Received
 from service.serving.warm_up import rehearse
 from service.settings import MEGA, Settings
@@ -68,6 +71,7 @@ class Service:
             settings,
             machinery.clock,
         )
+        self._headroom = HeadroomReport(self.admission, machinery.schedule, machinery.clock)
         self.on_fatal: Callable[[BaseException], None] = lambda _: None
         """Called if the first bundle cannot be served: nothing is left to wait for."""
         self.leaving = False
@@ -86,6 +90,10 @@ class Service:
         """What serves now."""
         return self.pipeline.deployment
 
+    def headroom(self) -> Headroom | None:
+        """What a request that came now could be promised; None while nothing can be served."""
+        return self._headroom.look(self.deployment)
+
     @property
     def is_ready(self) -> bool:
         """Bundle loaded, frontier measured on this host, by every worker; not on the way out."""
@@ -96,11 +104,22 @@ class Service:
         """On the way out."""
         return self.leaving or self.admission.draining
 
+    def _warn_of_quota(self) -> None:
+        quota = cpu_quota()
+        if quota is not None and quota < 1:
+            logger.warning(
+                "this container has %.2f of a core: the kernel stops the process for the rest of "
+                "each period once its share is used up, so latency has two modes and budgets below "
+                "0.1 s are a lottery; give it whole cores",
+                quota,
+            )
+
     async def start(self) -> None:
         """Begin in the background: liveness answers at once, readiness when it is true.
 
         Where other workers serve already, do not listen before there is something to say.
         """
+        self._warn_of_quota()
         self.crew.on("feedback", self._feedback_for_another)
         self.crew.on("reload", self._reload_with_another)
         await self.crew.listen()

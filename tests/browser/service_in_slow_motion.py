@@ -19,7 +19,8 @@ import torch
 
 from san_core.bundle import Accuracy, Manifest, save
 from san_core.frontier import OperatingPoint
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.network_config import NetworkConfig
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.app import make_app, make_service
 from service.http.server import Server, server_config
 from service.serving.deployment import Engines

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.replica_metrics import ReplicaMetrics
+from deploy.ray_serve.replica_metrics import ReplicaMetrics
 from san_core.frontier import OperatingPoint
 from service.observability.ledger import SECONDS, Ledger
 from service.request.request import Outcome, Request, Timing

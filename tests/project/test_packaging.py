@@ -79,3 +79,12 @@ def test_make_help_lists_the_targets():
         "help",
     ]:
         assert re.search(rf"^  {target} +\S", result.stdout, flags=re.MULTILINE), target
+
+
+def test_the_client_s_own_wheel_is_the_same_client():
+    path = ROOT / "packaging" / "san-client" / "pyproject.toml"
+    client = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+    project = PYPROJECT["project"]
+    assert client["version"] == project["version"]
+    assert client["requires-python"] == project["requires-python"]
+    assert client["dependencies"] == project["optional-dependencies"]["client"]

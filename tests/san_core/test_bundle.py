@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from san_core.bundle import Accuracy, Manifest, load, read_manifest, replace_accuracy, save
@@ -226,7 +227,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("san_core.bundle.save_file", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(BundleError, match="No space left"):
         save(file, network, manifest)
     assert file.read_bytes() == before
@@ -249,3 +250,15 @@ def test_new_figures_replace_those_of_the_same_point(manifest: Manifest) -> None
     found = updated.accuracy_of(measured(64, 0).point)
     assert found is not None
     assert found.top1 == 0.65
+
+
+def test_three_lines_from_loading_to_a_prediction(tmp_path):
+    import san_core
+
+    Image.effect_noise((60, 50), 80).convert("RGB").save(tmp_path / "a.png")
+    bundle = san_core.load()
+    best = bundle.classify(str(tmp_path / "a.png"), resolution=64)[0]
+    assert best.label == bundle.manifest.classes[best.index]
+    assert len(bundle.classify((tmp_path / "a.png").read_bytes(), resolution=64, top_k=3)) == 3
+    with pytest.raises(AttributeError, match="no attribute 'unload'"):
+        san_core.unload  # noqa: B018

@@ -54,7 +54,7 @@ def test_classify_chooses_the_best_measured_point(
     assert len(scores) == 3
     assert scores == sorted(scores, reverse=True)
     assert san("classify", bundle, image, "--resolution", 80) == 0
-    assert "at 80 (data_free)" in capsys.readouterr().out
+    assert "80 px (data_free)" in capsys.readouterr().out
 
 
 def test_classify_names_a_broken_image_and_goes_on(

@@ -9,10 +9,10 @@ from san_core.calibration import calibrate
 from san_core.errors import ResolutionError, SanError
 from san_core.folding import FoldedArchitecture
 from san_core.generation import KernelBuffer
-from san_core.meta_learner import MetaLearnerKind
 from san_core.mode import Mode
+from san_core.network_config import MetaLearnerKind, NetworkConfig
 from san_core.private_batch_norm import by_layer
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 Make = Callable[..., ScaleAdaptiveNetwork]
 TRAINED, INTERPOLATED, ABOVE, BELOW = 64, 80, 112, 32

@@ -26,6 +26,8 @@ from training.lift.pretrained import PACKAGES, Pretrained, fit, imagenet_classes
 
 HELP = "Lift a pretrained CNN into a bundle: any resolution from one set of weights."
 
+IMAGENET = "imagenet"
+_NAMES_HINT = "; name them with --classes FILE, or --classes imagenet for ImageNet-1k's"
 _SAME = 1e-5
 """How closely the lifted network must agree with the original at the native resolution."""
 
@@ -56,7 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resolutions", type=resolutions, default=(224, 192, 160, 128, 96))
     parser.add_argument("-o", "--output", type=Path, required=True, help="the bundle to write")
     parser.add_argument("--name", help="name of the bundle (that of the file)")
-    parser.add_argument("--classes", type=Path, help="file with one class name per line")
+    parser.add_argument(
+        "--classes",
+        metavar="FILE|imagenet",
+        help="class names: a file with one per line, or imagenet for the 1,000 of ImageNet-1k "
+        "(default: those that come with the weights, else class 0, class 1, …)",
+    )
     parser.add_argument("--mean", type=_three, help="R,G,B on pixels from 0 to 1")
     parser.add_argument("--std", type=_three, help="R,G,B on pixels from 0 to 1")
     parser.add_argument("--interpolation", choices=("bilinear", "bicubic"))
@@ -87,21 +94,23 @@ def _sources(texts: list[str], native: int | None) -> tuple[dict[int, str], int]
     return sources, native or max(sources)
 
 
-def _class_names(given: Path | None, known: Pretrained, count: int) -> tuple[str, ...]:
-    if given is not None:
+def _class_names(given: str | None, known: Pretrained, count: int) -> tuple[tuple[str, ...], str]:
+    """The names, and where they come from."""
+    if given == IMAGENET:
+        names, source = imagenet_classes(), "ImageNet-1k, as --classes says"
+    elif given is not None:
         try:
-            names = tuple(line.strip() for line in given.read_text().splitlines() if line.strip())
+            lines = Path(given).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise PretrainedError(f"The class names {given} cannot be read: {error}.") from error
+        names, source = tuple(line.strip() for line in lines if line.strip()), given
     elif known.classes:
-        names = known.classes
-    elif count == 1000:
-        names = imagenet_classes()
+        names, source = known.classes, "the weights' own"
     else:
-        names = tuple(f"class {index}" for index in range(count))
+        names, source = tuple(f"class {index}" for index in range(count)), "numbered"
     if len(names) != count:
         raise PretrainedError(f"There are {len(names)} class names for {count} classes.")
-    return names
+    return names, source
 
 
 def _preprocessing(args: argparse.Namespace, known: Preprocessing | None) -> Preprocessing:
@@ -193,7 +202,9 @@ def run(args: argparse.Namespace) -> int:
             f"The lifted {args.arch} differs from the original at {native} by {apart:.1e}; its "
             "forward pass depends on something else than its tensors, so it cannot be lifted."
         )
+    classes, named_by = _class_names(args.classes, known, count)
     provenance = {
+        "class_names": named_by,
         "command": shlex.join(["san", *sys.argv[1:]]),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "lifted": {
@@ -210,7 +221,7 @@ def run(args: argparse.Namespace) -> int:
     manifest = Manifest(
         name=args.name or args.output.stem,
         network=lifted.network.config,
-        classes=_class_names(args.classes, known, count),
+        classes=classes,
         preprocessing=_preprocessing(args, known.preprocessing),
         provenance=provenance,
     )
@@ -220,4 +231,9 @@ def run(args: argparse.Namespace) -> int:
     args.output.parent.mkdir(parents=True, exist_ok=True)
     bundle.save(args.output, lifted.network, manifest, dtype=dtype)
     _report(lifted, apart, args.output)
+    print(f"class names: {named_by}{_NAMES_HINT if named_by == 'numbered' else ''}")
+    print(
+        f"Serve it: san serve {args.output}. Better at small sizes: san train --from "
+        f"{args.output} --images PHOTOS --recipe distil --export mine.safetensors"
+    )
     return 0

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from san_core.meta_learner import LinearMetaLearner
+from san_core.network_config import NetworkConfig
 from san_core.private_batch_norm import AFFINE, STATISTICS
 from san_core.resolution import nearest
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.scale_encoding import encode
 from training.errors import PretrainedError
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from san_core.architectures import build
+from san_core.official_checkpoint import unreadable_weights
 from san_core.preprocessing import Preprocessing
 from training.errors import PretrainedError
 
@@ -99,10 +100,7 @@ def read_state(path: Path) -> StateDict:
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many kinds on foreign and damaged files
-        raise PretrainedError(
-            f"{path} cannot be read as weights ({_why(error)}). Save the network's state dict with "
-            "safetensors or torch.save, nothing else with it."
-        ) from error
+        raise PretrainedError(unreadable_weights(path, error)) from error
     for wrapper in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]

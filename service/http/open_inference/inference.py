@@ -48,8 +48,11 @@ class ImagesExchange:
         self.given = answer
 
 
-def check_range(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> None:
-    """Refuse pixels that were plainly never normalised, instead of answering nonsense."""
+def pixel_values(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> NDArray[np.float32]:
+    """Undo a client's normalising: engines take values 0 to 255, whole or not.
+
+    Pixels that were plainly never normalised are refused, instead of answering nonsense.
+    """
     ends = np.stack([preprocessing.offset, preprocessing.offset + 255 * preprocessing.scale])
     low, high = float(pixels.min()), float(pixels.max())
     if max(-low, high) > _BEYOND * float(np.abs(ends).max()):
@@ -58,6 +61,7 @@ def check_range(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> No
             f"{ends.min():.2f} to {ends.max():.2f}: (x / 255 - mean) / std, as the metadata says.",
             PIXELS,
         )
+    return preprocessing.denormalise(pixels)
 
 
 async def infer(
@@ -96,8 +100,9 @@ def encode_answer(
         "reason": record.reason,
         "predicted_ms": round(record.predicted_ms or 0.0, 3),
         "spent_ms": round(record.timing.total, 3),
-        "budget_met": record.met,
     }
+    if request.terms.budget_ms is not None:
+        parameters["budget_met"] = record.met
     if record.expected_accuracy is not None:
         parameters["expected_accuracy"] = record.expected_accuracy
     return encode_response(

@@ -11,13 +11,15 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from san_core.errors import NotAnImageError, SanError
+from san_core.errors import SanError
+from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
 from service.errors import ParameterError
 from service.http.body import Incoming
+from service.http.inputs import images_in
+from service.http.limits import ClientLimits
 from service.http.middleware import REQUEST_ID, header, traceparent
-from service.http.multipart import image_bytes
 from service.http.openapi import problems
 from service.http.protocol import FIRST_BYTE
 from service.http.route_facts import Access, facts
@@ -28,6 +30,8 @@ from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse
 from service.serving.pipeline import Pipeline
 
 _JSON = (b"content-type", b"application/json")
+_LONGEST_REMEMBERED = 256
+"""Bytes of a query string and budget; longer ones are no client's usual terms."""
 
 
 class HttpExchange:
@@ -41,7 +45,7 @@ class HttpExchange:
         self.terms = _terms(scope)
         self.traceparent = traceparent(scope)
         self.client: str = scope[CLIENT]
-        self.expected_bytes = incoming.expected_bytes
+        self.expected_bytes = 0  # the client's allowance counts them as they arrive
         self._content_type = header(scope, b"content-type")
         self._incoming = incoming
         self._send = send
@@ -49,11 +53,9 @@ class HttpExchange:
     async def receive(self) -> bytes:
         """Read the body and find the image in it."""
         body = await self._incoming.read()
-        image = image_bytes(body, self._content_type)
-        if not image:
-            raise NotAnImageError("The body is empty; send the image's bytes.")
+        images, _ = await images_in(body, self._content_type, most=1)
         self._incoming.watch()
-        return image
+        return images[0]
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer."""
@@ -65,12 +67,13 @@ class HttpExchange:
 
 
 def _terms(scope: Scope) -> Terms:
-    return _read_terms(scope["query_string"], header(scope, b"x-budget-ms"))
+    query, budget = scope["query_string"], header(scope, b"x-budget-ms")
+    if len(query) + len(budget or b"") > _LONGEST_REMEMBERED:
+        return _read_terms(query, budget)
+    return _remembered_terms(query, budget)
 
 
-@lru_cache(maxsize=1024)
 def _read_terms(query: bytes, budget: bytes | None) -> Terms:
-    """Most clients ask for the same again and again."""
     try:
         pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=32)
     except ValueError:
@@ -78,11 +81,18 @@ def _read_terms(query: bytes, budget: bytes | None) -> Terms:
     return parse_terms(pairs, None if budget is None else budget.decode("latin-1"))
 
 
+_remembered_terms = lru_cache(maxsize=1024)(_read_terms)
+"""Most clients ask for the same again and again."""
+
+
 class ClassifyEndpoint:
     """The ASGI application behind the route."""
 
-    def __init__(self, pipeline: Pipeline, *, max_bytes: int, timeout_s: float) -> None:
+    def __init__(
+        self, pipeline: Pipeline, limits: ClientLimits, *, max_bytes: int, timeout_s: float
+    ) -> None:
         self._pipeline = pipeline
+        self._limits = limits
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
 
@@ -90,7 +100,11 @@ class ClassifyEndpoint:
         """Serve one request."""
         try:
             incoming = Incoming(
-                scope, receive, max_bytes=self._max_bytes, timeout_s=self._timeout_s
+                scope,
+                receive,
+                self._limits,
+                max_bytes=self._max_bytes,
+                timeout_s=self._timeout_s,
             )
             exchange = HttpExchange(scope, incoming, send)
         except SanError as error:
@@ -162,6 +176,7 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
 
     @router.post(
         "/classify",
+        summary="Classify an image within a budget",
         response_model=ClassifySchema,
         responses=PROBLEMS,
         openapi_extra=facts(Access.API, classifies=True, **_OPENAPI),
@@ -172,14 +187,25 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
             Query(
                 gt=0,
                 le=MAX_BUDGET_MS,
-                description="time allowed, in ms; none: the most accurate point",
+                description="milliseconds from the first byte received to the answer; left out: "
+                "the most accurate point",
+                examples=[20],
             ),
         ] = None,
         resolution: Annotated[
             int | None,
-            Query(ge=MIN_RESOLUTION, le=MAX_RESOLUTION, description="pin the resolution"),
+            Query(
+                ge=MIN_RESOLUTION,
+                le=MAX_RESOLUTION,
+                description="run at this size, whatever the budget",
+            ),
         ] = None,
-        mode: Annotated[Mode | None, Query(description="pin the mode")] = None,
+        mode: Annotated[
+            Mode | None, Query(description="run in this mode; left out: the measured best")
+        ] = None,
+        precision: Annotated[
+            Precision | None, Query(description="run in this arithmetic; left out: the better buy")
+        ] = None,
         min_accuracy: Annotated[
             float | None,
             Query(ge=0, le=1, description="consider only points at least this accurate"),

@@ -21,13 +21,13 @@ def health_router(service: Service) -> APIRouter:
     router = APIRouter(tags=["operations"])
 
     @router.head("/healthz", include_in_schema=False, openapi_extra=_PUBLIC)
-    @router.get("/healthz", openapi_extra=_PUBLIC)
+    @router.get("/healthz", summary="Is it alive?", openapi_extra=_PUBLIC)
     async def healthz() -> StatusSchema:
         """Alive: the event loop answers."""
         return StatusSchema(status="alive")
 
     @router.head("/readyz", include_in_schema=False, openapi_extra=_PUBLIC)
-    @router.get("/readyz", responses=problems(503), openapi_extra=_PUBLIC)
+    @router.get("/readyz", summary="Is it ready?", responses=problems(503), openapi_extra=_PUBLIC)
     async def readyz() -> StatusSchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
         if service.is_leaving:
@@ -36,7 +36,7 @@ def health_router(service: Service) -> APIRouter:
             raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
         return StatusSchema(status="ready")
 
-    @router.get("/version", responses=problems(401))
+    @router.get("/version", summary="What runs here", responses=problems(401))
     async def version() -> VersionSchema:
         """What runs here."""
         deployment = service.deployment
@@ -66,7 +66,10 @@ def health_router(service: Service) -> APIRouter:
         )
 
     @router.post(
-        "/admin/reload", responses=problems(401, 403, 409), openapi_extra=facts(Access.ADMIN)
+        "/admin/reload",
+        summary="Read the bundle again",
+        responses=problems(401, 403, 409),
+        openapi_extra=facts(Access.ADMIN),
     )
     async def reload() -> VersionSchema:
         """Read the bundle's file again and swap it in without dropping a request.

@@ -15,6 +15,7 @@ def metrics_router(exporter: Exporter) -> APIRouter:
 
     @router.get(
         "/metrics",
+        summary="Prometheus metrics",
         response_class=Response,
         responses=problems(401),
         openapi_extra=facts(Access.METRICS),

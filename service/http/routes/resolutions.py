@@ -132,7 +132,7 @@ def resolutions_router(service: Service) -> APIRouter:
             deployment.cache.evict(point)
         return _warm(found[0], "evicted") if found else None
 
-    @router.get("", responses=problems(401, 503))
+    @router.get("", summary="What this host can offer", responses=problems(401, 503))
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
         deployment = deployed()
@@ -151,7 +151,12 @@ def resolutions_router(service: Service) -> APIRouter:
             ],
         )
 
-    @router.post("/{resolution}/warm", status_code=202, responses=problems(401, 422, 503))
+    @router.post(
+        "/{resolution}/warm",
+        summary="Make a size ready ahead of time",
+        status_code=202,
+        responses=problems(401, 422, 503),
+    )
     async def warm(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
@@ -160,7 +165,11 @@ def resolutions_router(service: Service) -> APIRouter:
         await service.crew.ask("warm", {"resolution": resolution, "mode": mode})
         return found
 
-    @router.delete("/{resolution}", responses=problems(401, 404, 422, 503))
+    @router.delete(
+        "/{resolution}",
+        summary="Drop a size from the weight cache",
+        responses=problems(401, 404, 422, 503),
+    )
     async def evict(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:

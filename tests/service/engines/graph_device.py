@@ -46,7 +46,7 @@ class NotedDevice:
     def pinned(self, elements: int, dtype: torch.dtype) -> Tensor:
         assert self.where == "building"
         self.notes.append(f"pin {elements}")
-        return torch.full((elements,), float("nan"), dtype=dtype)
+        return torch.full((elements,), float("nan") if dtype.is_floating_point else 77, dtype=dtype)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         assert self.where == "building"

@@ -179,7 +179,7 @@ def test_the_engine_tells_about_its_graphs():
     assert before["dtype"] == "float16"
     assert before["graph_memory"].endswith("0.0 MB pinned")
     engine.build(POINT)
-    assert engine.describe()["graph_memory"] == "5.0 MB shared, 0.2 MB pinned"
+    assert engine.describe()["graph_memory"] == "5.0 MB shared, 0.1 MB pinned"
 
 
 def test_without_a_gpu_cuda_is_refused_with_a_hint(monkeypatch):

@@ -11,7 +11,9 @@ from san_core.architectures import FIRST_CLASS
 from san_core.bundle import Bundle, Manifest
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.network_config import NetworkConfig
+from san_core.preprocessing import Preprocessing
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.engines import openvino_engine
 from service.engines.cpu_probe import CpuDecision
 from service.engines.openvino_engine import OpenVinoEngine
@@ -49,11 +51,12 @@ def make_engine(bundle: Bundle, cache: Path, max_batch: int = 4) -> OpenVinoEngi
 
 
 def images(n: int, side: int) -> np.ndarray:
-    return np.random.default_rng(n).standard_normal((n, side, side, 3), np.float32)
+    return np.random.default_rng(n).integers(0, 256, (n, side, side, 3), np.uint8)
 
 
 def reference(bundle: Bundle, point: OperatingPoint, batch: np.ndarray) -> np.ndarray:
-    nchw = torch.from_numpy(batch).permute(0, 3, 1, 2)
+    normal = bundle.manifest.preprocessing.normalise(batch)
+    nchw = torch.from_numpy(normal).permute(0, 3, 1, 2)
     with torch.no_grad():
         return bundle.network(nchw, point.resolution, point.mode).numpy()
 
@@ -128,7 +131,7 @@ def test_a_second_process_reads_the_template(
     bundle = make_bundle("resnet18")
     point = OperatingPoint(48)
     expected = make_engine(bundle, tmp_path).build(point).run(images(1, 48))
-    monkeypatch.setattr(Template, "convert", lambda module: pytest.fail("converted again"))
+    monkeypatch.setattr(Template, "convert", lambda *_: pytest.fail("converted again"))
     assert np.array_equal(make_engine(bundle, tmp_path).build(point).run(images(1, 48)), expected)
 
 
@@ -150,7 +153,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_a_template_without_a_place_for_a_tensor_is_refused() -> None:
-    template = Template.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
+    template = Template.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), Preprocessing())
     tensors = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3)).state_dict()
     with pytest.raises(EngineUnavailableError, match=r"1\.bias"):
         template.fill(tensors)

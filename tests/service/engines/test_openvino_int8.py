@@ -15,12 +15,16 @@ from service.engines.cpu_probe import CpuDecision
 from service.engines.openvino_engine import OpenVinoEngine
 from service.errors import EngineUnavailableError
 from tests.service.engines.test_openvino_engine import (
-    images,
     make_bundle,
     make_engine,
     reference,
     relative_error,
 )
+
+
+def images(n: int, side: int) -> np.ndarray:
+    """Values between the whole ones: of those, many at once would lie between two levels."""
+    return np.random.default_rng(n).uniform(0.0, 255.0, (n, side, side, 3)).astype(np.float32)
 
 
 def observed(bundle: Bundle, resolution: int, batch: np.ndarray) -> dict[str, Range]:
@@ -35,7 +39,7 @@ def observed(bundle: Bundle, resolution: int, batch: np.ndarray) -> dict[str, Ra
             ranges[name] = Range(float(values.abs().max()), bool(values.min() < 0))
 
         layer.register_forward_pre_hook(note)
-    nchw = torch.from_numpy(batch).permute(0, 3, 1, 2)
+    nchw = torch.from_numpy(bundle.manifest.preprocessing.normalise(batch)).permute(0, 3, 1, 2)
     torch.func.functional_call(folded.module, tensors, (nchw,))
     return ranges
 
@@ -52,7 +56,7 @@ def simulated(bundle: Bundle, point: OperatingPoint, batch: np.ndarray) -> np.nd
     folded = FoldedArchitecture(bundle.network.skeleton)
     tensors = folded.fold(bundle.network.generate(point.resolution, point.mode))
     ranges = ranges_for(bundle.network, bundle.extras, point.resolution, point.mode)
-    nchw = torch.from_numpy(batch).permute(0, 3, 1, 2)
+    nchw = torch.from_numpy(bundle.manifest.preprocessing.normalise(batch)).permute(0, 3, 1, 2)
     with torch.no_grad():
         return Int8Simulation(folded)(nchw, tensors, ranges).numpy()
 

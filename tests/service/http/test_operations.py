@@ -283,3 +283,19 @@ def test_probes_by_head(client, path):
 @pytest.mark.parametrize("path", ["/docs", "/"])
 def test_pages_are_served_where_they_exist(client, path):
     assert client.get(path).status_code in (200, 404)
+
+
+def test_pages_of_other_origins_may_call_if_the_operator_says_so(make_settings, client):
+    page = {"Origin": "https://app.example.org"}
+    asks = page | {"Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in client.get("/version", headers=page).headers
+    settings = make_settings(cors_origins="https://app.example.org", api_keys=("secret",))
+    with serving(settings, ready=False) as running, running.client() as there:
+        preflight = there.options("/classify?budget_ms=5", headers=asks)
+        assert preflight.status_code == 200
+        assert preflight.headers["access-control-allow-origin"] == "https://app.example.org"
+        refused = there.get("/version", headers=page)  # without a key, but readable by the page
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == "https://app.example.org"
+        other = there.options("/classify", headers=asks | {"Origin": "https://evil.example.org"})
+        assert "access-control-allow-origin" not in other.headers

@@ -137,9 +137,7 @@ def test_measurements_survive_json():
         st.none() | st.integers() | st.text(),
         lambda x: (
             st.lists(x)
-            | st.dictionaries(
-                st.sampled_from(["forward", "decode", "build_ms", "standin_ms"]), x
-            )
+            | st.dictionaries(st.sampled_from(["forward", "decode", "build_ms", "standin_ms"]), x)
         ),
     )
 )

@@ -12,14 +12,15 @@ SPREADS = Spread(0.99), Spread(0.99)
 BUSY = Load(alone=False, running_ms=3.0, engine_ms=10.0, least_ms=6.0, waiting=3, spare_ms=40.0)
 
 
-def asked(budget_ms=50.0, load=Load(), decode_ms=lambda _: 1.0, cold=lambda _: 0.0, **more):
+IDLE = Load()
+
+
+def asked(budget_ms=50.0, load=IDLE, decode_ms=lambda _: 1.0, cold=lambda _: 0.0, **more):
     return decide(request(budget_ms, **more), table(), load, SPREADS, 0.0, decode_ms, cold)
 
 
 def _options(budget_ms):
-    return options(
-        request(budget_ms), table(), Load(), SPREADS, 0.0, lambda _: 1.0, lambda _: 0.0
-    )
+    return options(request(budget_ms), table(), Load(), SPREADS, 0.0, lambda _: 1.0, lambda _: 0.0)
 
 
 def resolution(decision):
@@ -121,9 +122,7 @@ def test_only_cold_weights_in_the_way_is_said_to_who_refuses_to_wait():
 
 
 def test_without_a_budget_nothing_is_refused_for_being_slow():
-    found = decide(
-        request(None, patience_ms=1.0), table(), Load(), SPREADS, 0.0, lambda _: 5.0
-    )
+    found = decide(request(None, patience_ms=1.0), table(), Load(), SPREADS, 0.0, lambda _: 5.0)
     assert found.verdict in (Verdict.SERVE, Verdict.LATE)
 
 

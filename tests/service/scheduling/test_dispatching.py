@@ -17,7 +17,10 @@ def waiting(budget_ms, side=224, started_ms=0.0, **more):
     return made
 
 
-def plan(*requests, load=Load(), max_batch=8):
+IDLE = Load()
+
+
+def plan(*requests, load=IDLE, max_batch=8):
     ordered = sorted(requests, key=lambda r: r.due_ms)
     return choose(
         ordered, table(), load, Spread(0.99), 0.0, max_batch,

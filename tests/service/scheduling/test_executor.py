@@ -36,7 +36,6 @@ class Stage:
             self.workers,
             self.scheduler,
             self.clock,
-            preprocessing=Preprocessing(),
             wants_late=self.schedule.wants_late,
         )
 

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,8 +28,8 @@ def test_the_more_time_there_is_the_cheaper_it_is(shares):
 
 def test_the_hull_is_concave_and_no_point_lies_above_it():
     hull = [(0.0, 0.0), *table().hull]
-    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(hull, hull[1:], strict=False)]
-    assert all(low >= high for low, high in zip(slopes[1:], slopes[2:], strict=False))
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(hull)]
+    assert all(low >= high for low, high in pairwise(slopes[1:]))
 
 
 def test_what_a_request_costs_in_any_case_raises_the_floor():

@@ -5,19 +5,19 @@ import { cropBox, drawAsSeen } from "./crop.js";
 import { count, shortLabel } from "./format.js";
 
 const EXAMPLES = [
-  ["traffic-light", "a traffic light at dusk"],
-  ["ladybug", "a ladybug on a leaf"],
-  ["clock", "a clock on a wall"],
-  ["daisy", "a daisy in a meadow"],
-  ["balloon", "a hot-air balloon over hills"],
-  ["lemon", "a lemon on a table"],
+  ["cat", "a cat"],
+  ["coffee", "a cup of coffee"],
+  ["rocket", "a rocket at launch"],
+  ["clock", "a clock, the camera moving: hard"],
+  ["astronaut", "an astronaut: hard"],
+  ["coins", "ancient coins: hard"],
 ];
 
 /**
  * Wire the picture card. `onPicture(picture)` gets {blob, name, bitmap, url}; the bitmap is null
  * where the browser cannot decode what the service may still understand.
  */
-export function pictureCard(onPicture) {
+export function pictureCard(onPicture, onTake) {
   const thumb = byId("thumb");
   const name = byId("picture-name");
   const canvas = byId("seen");
@@ -26,6 +26,7 @@ export function pictureCard(onPicture) {
   let ratio = 0.875;
 
   async function take(blob, title, exampleButton = null) {
+    onTake();
     let bitmap = null;
     try {
       bitmap = await createImageBitmap(blob);
@@ -71,7 +72,7 @@ export function pictureCard(onPicture) {
   async function takeExample(file, title, button) {
     try {
       const response = await fetch(`/assets/examples/${file}.jpg`);
-      await take(await response.blob(), title, button);
+      await take(await response.blob(), `${file}.jpg`, button);
     } catch {
       name.textContent = "The example could not be loaded.";
     }
@@ -139,6 +140,18 @@ export function pictureCard(onPicture) {
         h("strong", null, what),
         `, the centred ${share} of the picture, read as “${shortLabel(label)}”.`,
       );
+    },
+    /** The service could not read it: nothing was seen. */
+    clearSeen() {
+      canvas.width = 1;
+      canvas.height = 1;
+      caption.textContent = "The network saw nothing.";
+    },
+    /** A frame of the camera, which has its own preview. */
+    setFrame(blob, bitmap) {
+      if (current) URL.revokeObjectURL(current.url);
+      current = { blob, name: "camera.jpg", bitmap, url: "" };
+      name.textContent = `camera, ${bitmap.width} × ${bitmap.height}`;
     },
     useFirstExample() {
       byId("examples").firstElementChild?.click();

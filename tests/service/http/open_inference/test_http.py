@@ -128,7 +128,8 @@ def test_an_image_in_json_is_base64(client):
 def test_pixels_run_at_the_resolution_they_have(client, running, resolution):
     image = picture(300, 300)
     preprocessing = running.service.deployment.preprocessing
-    pixels = to_input(image, preprocessing, resolution).transpose(2, 0, 1)[np.newaxis]
+    pixels = preprocessing.normalise(to_input(image, preprocessing, resolution))
+    pixels = pixels.transpose(2, 0, 1)[np.newaxis]
     raw = np.ascontiguousarray(pixels).tobytes()
     tensor = {
         "name": "pixels",

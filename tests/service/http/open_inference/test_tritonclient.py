@@ -76,7 +76,8 @@ def test_classification(client, binary):
 @pytest.mark.parametrize("binary", [False, True])
 def test_a_preprocessed_tensor(client, running, binary):
     image = picture(200, 200)
-    pixels = to_input(image, running.service.deployment.preprocessing, 48)
+    preprocessing = running.service.deployment.preprocessing
+    pixels = preprocessing.normalise(to_input(image, preprocessing, 48))
     array = np.ascontiguousarray(pixels.transpose(2, 0, 1)[np.newaxis])
     tensor = triton.InferInput("pixels", list(array.shape), "FP32")
     tensor.set_data_from_numpy(array, binary_data=binary)

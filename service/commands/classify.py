@@ -1,0 +1,224 @@
+"""`san classify`: classify images from the command line, within a budget if one is named."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from san_core.errors import ImageError, SanError
+from san_core.frontier import Precision
+from san_core.mode import Mode
+
+if TYPE_CHECKING:
+    from service.serving.service import Service
+
+HELP = """Classify images, or the images in a folder.
+
+With --budget-ms the same policy and engine as in `san serve` choose what fits into the time, after
+measuring this machine once. Without it the most accurate resolution answers."""
+
+EXAMPLES = """examples:
+  san classify photo.jpg
+  san classify --budget-ms 20 photo.jpg
+  san classify --budget-ms 5 --json photos/
+  san classify mine.safetensors photo.jpg --resolution 160"""
+
+SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif", ".heic")
+)
+_LOOK_EVERY_S = 0.05
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="[BUNDLE] IMAGE",
+        help="image files or folders; a first path that ends in .safetensors is the bundle "
+        "(default: the embedded one)",
+    )
+    parser.add_argument(
+        "--budget-ms", type=float, metavar="MS", help="answer within this time (default: no limit)"
+    )
+    parser.add_argument(
+        "--top-k", type=int, default=5, metavar="N", help="how many classes (default: 5)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object per image")
+    pins = parser.add_argument_group("instead of letting the policy choose")
+    pins.add_argument(
+        "--resolution", type=int, metavar="PX", help="image size (default: the most accurate)"
+    )
+    pins.add_argument(
+        "--mode",
+        type=Mode,
+        choices=list(Mode),
+        help="how weights between trained sizes are made (default: the most accurate)",
+    )
+    pins.add_argument(
+        "--precision",
+        choices=get_args(Precision),
+        help="with --budget-ms: the arithmetic (default: whichever is the better buy)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Classify each image; an unreadable one is named and makes the exit code 1."""
+    named = args.paths[0].suffix == ".safetensors"
+    bundle = args.paths[0] if named else None
+    paths = args.paths[1:] if named else args.paths
+    if not paths:
+        raise SanError("Name at least one image after the bundle.")
+    if args.top_k < 1:
+        raise SanError("--top-k is at least 1.")
+    images = list(_files(paths))
+    if args.budget_ms is None:
+        if args.precision is not None:
+            raise SanError("--precision needs --budget-ms: without a budget float answers.")
+        return _plainly(args, bundle, images)
+    return asyncio.run(_within_budget(args, bundle, images))
+
+
+def _files(paths: list[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
+        if not found:
+            raise SanError(f"There is no image in {path}.")
+        yield from found
+
+
+def _plainly(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
+    """By the library alone, at one resolution."""
+    from san_core.bundle import load
+    from san_core.classification import best_mode, best_resolution
+    from san_core.resolution import check_resolution
+
+    bundle = load(path)
+    if args.resolution is None:
+        resolution = best_resolution(bundle.manifest)
+    else:
+        resolution = check_resolution(args.resolution)
+    mode = args.mode or best_mode(bundle.manifest, resolution)
+    failed = 0
+    with suppress(ImageError):
+        bundle.classify(images[0], resolution, mode)  # what is done once is not the image's time
+    for image in images:
+        began = time.perf_counter()
+        try:
+            predictions = bundle.classify(image, resolution, mode, args.top_k)
+        except ImageError as error:
+            print(f"{image}: {error}", file=sys.stderr)
+            failed += 1
+            continue
+        answer = {
+            "image": str(image),
+            "resolution": resolution,
+            "mode": mode,
+            "spent_ms": round((time.perf_counter() - began) * 1000, 1),
+            "predictions": [
+                {"index": p.index, "label": p.label, "score": p.score} for p in predictions
+            ],
+        }
+        if args.json:
+            print(json.dumps(answer), flush=True)
+        else:
+            _show(answer, f"{resolution} px ({mode}), {answer['spent_ms']} ms")
+    return 1 if failed else 0
+
+
+class _File:
+    """One image as the pipeline sees it."""
+
+    traceparent: str | None = None
+    cancelled_by: Exception | None = None
+    client = "command line"
+
+    def __init__(self, path: Path, terms: Any, now_ms: float) -> None:
+        self.request_id = str(path)
+        self.terms = terms
+        self.started_ms = now_ms
+        self.expected_bytes = path.stat().st_size
+        self.given: dict[str, Any] = {}
+        self._path = path
+
+    async def receive(self) -> bytes:
+        return self._path.read_bytes()
+
+    async def answer(self, answer: Any) -> None:
+        self.given = answer.to_dict()
+
+
+async def _within_budget(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
+    """By the service's own pipeline, without HTTP."""
+    from service.app import make_service
+    from service.request.terms import parse_budget, parse_terms
+    from service.settings import Settings
+
+    parse_budget(str(args.budget_ms), "--budget-ms")
+    pins = {"resolution": args.resolution, "mode": args.mode, "precision": args.precision}
+    terms = parse_terms(
+        [
+            ("budget_ms", str(args.budget_ms)),
+            ("top_k", str(args.top_k)),
+            *((name, str(value)) for name, value in pins.items() if value is not None),
+        ]
+    )
+    options: dict[str, Any] = {"bundle": path, "agreement_fraction": 0, "access_log": False}
+    service = make_service(Settings(**options))
+    failed = 0
+    await service.start()
+    try:
+        await _ready(service)
+        for image in images:
+            try:
+                exchange = _File(image, terms, service.clock())
+                await service.pipeline.classify(exchange)
+            except (SanError, OSError) as error:
+                print(f"{image}: {error}", file=sys.stderr)
+                failed += 1
+                continue
+            answer = {"image": str(image)} | exchange.given
+            del answer["request_id"]
+            if args.json:
+                print(json.dumps(answer), flush=True)
+                continue
+            budget = answer["budget"]
+            spare = budget["budget_ms"] - budget["spent_ms"]
+            kept = f"{spare:.1f} ms to spare" if budget["met"] else f"missed by {-spare:.1f} ms"
+            _show(answer, f"{budget['spent_ms']:.1f} ms of {budget['budget_ms']:g}, {kept}")
+            print(f"  {answer['reason']}")
+    finally:
+        await service.stop()
+    return 1 if failed else 0
+
+
+async def _ready(service: Service) -> None:
+    """Wait until the service has measured this machine, and say so where somebody looks."""
+    told = False
+    while not service.is_ready:
+        if service.failure:
+            raise SanError(service.failure)
+        if not told and sys.stderr.isatty():
+            print("Preparing the networks and measuring this machine …", end="", file=sys.stderr)
+            sys.stderr.flush()
+            told = True
+        await asyncio.sleep(_LOOK_EVERY_S)
+    if told:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _show(answer: dict[str, Any], facts: str) -> None:
+    print(f"{answer['image']}: {facts}")
+    for prediction in answer["predictions"]:
+        print(f"  {prediction['score']:6.1%}  {prediction['label']}")

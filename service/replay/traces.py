@@ -44,7 +44,8 @@ def gamma(rate_per_s: float, seconds: float, cv2: float, seed: int) -> list[floa
 def varying(rate: Callable[[float], float], most: float, seconds: float, seed: int) -> list[float]:
     """Poisson arrivals whose rate per second changes over time (thinning)."""
     chance = random.Random(seed)
-    at, times = 0.0, []
+    at = 0.0
+    times: list[float] = []
     while True:
         at += chance.expovariate(most)
         if at >= seconds:

@@ -141,7 +141,8 @@ class MainNetworks:
         hidden = np.float32(encode(encoding)) * self._float("meta_learner.hidden_weight")
         hidden = np.maximum(hidden + self._float("meta_learner.hidden_bias"), 0.0)  # [L, h]
         sizes = [slot.numel for slot in self._blueprint.kernels]
-        return bias + np.einsum("nh,nh->n", weight, hidden.repeat(sizes, axis=0))
+        kernels: Floats = bias + np.einsum("nh,nh->n", weight, hidden.repeat(sizes, axis=0))
+        return kernels
 
     def _norms(self, parts: Ingredients) -> dict[str, Floats]:
         """The BN tensors by their stock names."""

@@ -22,6 +22,7 @@ from service.http.limits import ClientLimits
 from service.http.middleware import FastPath, Problems, RequestId, TrailingSlash
 from service.http.openapi import Api
 from service.http.route_facts import RouteTable
+from service.http.routes.candidate import candidate_router
 from service.http.routes.classify import (
     ClassifyEndpoint,
     classify_router,
@@ -35,14 +36,12 @@ from service.http.routes.metrics import metrics_router
 from service.http.routes.open_inference import open_inference_router
 from service.http.routes.resolutions import resolutions_router
 from service.observability.ledger import Ledger
-from service.processes.crew import Crew
 from service.request.client import ClientIdentity
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.cores import available_cores, plan_cores
 from service.runtime.thread_pool import Workers
 from service.scheduling.pricing import Host
 from service.scheduling.schedule import Schedule
-from service.serving.bundle_reader import BundleReader
 from service.serving.deployment import Engines, Machinery
 from service.serving.service import Service
 from service.settings import MEGA, Settings
@@ -94,11 +93,8 @@ def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
     return Engines(engine, None)
 
 
-def make_service(
-    settings: Settings, clock: Clock = monotonic_ms, crew: Crew | None = None
-) -> Service:
-    """A service without a transport; must be made on a running event loop."""
-    crew = crew or Crew()
+def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
+    """A service without a transport."""
     cores = max(1, available_cores() // settings.workers)
     plan = plan_cores(
         cores,
@@ -116,18 +112,20 @@ def make_service(
         decoders=Workers("decode", plan.decode),
         loader=Workers("load", 1),
         builders=Workers("build", 1, nice=5),
-        crew=crew,
-        reader=BundleReader(crew.directory, resume=crew.successor),
     )
     return Service(machinery, lambda bundle: choose_engines(settings, bundle))
 
 
-def make_api(service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits) -> FastAPI:
+def make_api(
+    service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits, *, ready_first: bool
+) -> FastAPI:
     """The routes and their document."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await service.start()
+        if ready_first:
+            await service.until_ready()
         try:
             yield
         finally:
@@ -144,6 +142,7 @@ def make_api(service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits)
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
     api.include_router(feedback_router(service, limits))
+    api.include_router(candidate_router(service))
     api.include_router(headroom_router(service))
     api.include_router(health_router(service))
     api.include_router(metrics_router(Exporter(service)))
@@ -152,8 +151,12 @@ def make_api(service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits)
     return api
 
 
-def make_app(settings: Settings, service: Service) -> ASGIApp:
-    """The whole application for a service."""
+def make_app(settings: Settings, service: Service, *, ready_first: bool = False) -> ASGIApp:
+    """The whole application for a service.
+
+    With `ready_first` the server begins to listen once the service is ready; without, liveness
+    answers at once.
+    """
     limits = ClientLimits(
         max_requests=settings.max_inflight,
         max_bytes=settings.max_inflight_megabytes * MEGA,
@@ -165,7 +168,7 @@ def make_app(settings: Settings, service: Service) -> ASGIApp:
         max_bytes=settings.max_body_bytes,
         timeout_s=settings.receive_timeout_s,
     )
-    api = make_api(service, endpoint, limits)
+    api = make_api(service, endpoint, limits, ready_first=ready_first)
 
     def on_refused(scope: Scope, error: Exception) -> None:
         note_refusal(service.pipeline, scope, error)

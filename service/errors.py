@@ -17,6 +17,8 @@ SanError                             san_core
     ├── RepeatedFeedbackError        409  feedback was given before
     ├── OutdatedFeedbackError        409  feedback for an answer of a bundle that was replaced
     ├── ReloadError                  409  the new bundle cannot be served; the old one stays
+    ├── PromotionError               409  the candidate is worse than the bounds allow
+    ├── NoCandidateError             404  there is no candidate
     ├── BodyTooLargeError            413
     ├── CompressedBodyError          415  a Content-Encoding
     ├── ParameterError               422  a parameter is missing, unknown or out of range
@@ -172,6 +174,28 @@ class ReloadError(ServiceError):
 
     status = 409
     title = "The bundle was not swapped"
+
+
+class NoCandidateError(ServiceError):
+    """No bundle is a candidate."""
+
+    status = 404
+    title = "No candidate"
+
+
+class PromotionError(ServiceError):
+    """The candidate is worse than the bounds allow, or not known well enough."""
+
+    status = 409
+    title = "Not promoted"
+
+    def __init__(self, message: str, reasons: list[str]) -> None:
+        super().__init__(message)
+        self._reasons = reasons
+
+    def members(self) -> dict[str, Any]:
+        """Each reason on its own."""
+        return {"reasons": self._reasons}
 
 
 class BodyTooLargeError(ServiceError):

@@ -156,6 +156,37 @@ class Settings(BaseSettings):
         "https://app.example.org; * is any; none allows none",
     )
 
+    # a new bundle
+    candidate: Path | None = Field(
+        None, description="bundle to try beside the one that serves, from the start"
+    )
+    canary: float = Field(
+        0.0, ge=0, le=0.5, description="share of the clients that the candidate serves"
+    )
+    candidate_fraction: float = Field(
+        0.2, ge=0, le=1, description="share of pictures that a candidate answers, too, when idle"
+    )
+    candidate_agreement: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="share of pictures on which a candidate must agree with the bundle that serves",
+    )
+    rollback_s: float = Field(
+        300.0,
+        ge=0,
+        le=86_400,
+        description="how long after its promotion a bundle is taken back if it is worse",
+    )
+
+    # pictures seen again
+    answer_cache_megabytes: int = Field(
+        0, ge=0, le=100_000, description="megabytes of exact answers kept; 0: none are"
+    )
+    answer_cache_ttl_s: float = Field(
+        600.0, gt=0, le=86_400, description="how long an answer is kept"
+    )
+
     # what is observed
     agreement_fraction: float = Field(
         0.01,

@@ -118,6 +118,7 @@ class Replica:
         """Make the application; Ray calls this on the replica's event loop."""
         from service.app import make_app, make_service
         from service.observability.logs import configure
+        from service.processes.relay import Relay
         from service.settings import Settings
 
         # What Ray gave the replica, not the machine, is what there is to share out.
@@ -127,11 +128,12 @@ class Replica:
         )
         configure(settings.log_level, settings.log_format)
         name = serve.get_replica_context().replica_id.unique_id
-        self.service = make_service(settings, crew=RayPeers(self._office, name))
+        self.service = make_service(settings)
         self.metrics = ReplicaMetrics(ray_metrics)
         self.metrics.follow(self.service.ledger)
         self.toll = Toll(self.service.ledger)
-        return InReplica(make_app(settings, self.service), self.service, name)
+        app = Relay(make_app(settings, self.service), RayPeers(self._office, name))
+        return InReplica(app, self.service, name)
 
     def check_health(self) -> None:
         """Ray asks every few seconds; a replica that cannot serve its bundle is replaced."""

@@ -7,35 +7,32 @@ keeps asking the office for mail, so nobody needs an address; Ray restarts the o
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import logging
-import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from itertools import count
-from pathlib import Path
 from typing import Any
-
-from service.processes.crew import Crew, Facts
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 5.0
 """How long a replica waits at the office for mail."""
 _GONE_S = 3 * _POLL_S
-_PATIENCE_S = 2.0
+_PATIENCE_S = 60.0
+"""How long a replica may take to answer: a reload measures the host if it must."""
+
+Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class PostOffice:
     """Passes questions to every other replica and collects the answers."""
 
     def __init__(self) -> None:
-        self._boxes: dict[str, asyncio.Queue[tuple[int, str, Facts]]] = {}
+        self._boxes: dict[str, asyncio.Queue[tuple[int, bytes]]] = {}
         self._seen: dict[str, float] = {}
-        self._waiting: dict[tuple[int, str], asyncio.Future[Facts]] = {}
+        self._waiting: dict[tuple[int, str], asyncio.Future[bytes]] = {}
         self._number = count()
 
-    async def fetch(self, me: str) -> tuple[int, str, Facts] | None:
+    async def fetch(self, me: str) -> tuple[int, bytes] | None:
         """The next question for a replica, or None after a while."""
         box = self._boxes.setdefault(me, asyncio.Queue())
         self._seen[me] = _now()
@@ -47,29 +44,28 @@ class PostOffice:
         finally:
             self._seen[me] = _now()
 
-    async def reply(self, me: str, number: int, answer: Facts) -> None:
+    async def reply(self, me: str, number: int, answer: bytes) -> None:
         """A replica's answer to a question."""
         waiting = self._waiting.get((number, me))
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
     async def ask(
-        self, me: str, what: str, facts: Facts, patience_s: float | None
-    ) -> list[Facts | None]:
-        """Every other replica's answer; None for one that does not give any in time."""
+        self, me: str, question: bytes, patience_s: float = _PATIENCE_S
+    ) -> dict[str, bytes]:
+        """The answers of all other replicas that give one in time."""
         for name in [n for n, seen in self._seen.items() if _now() - seen > _GONE_S]:
             del self._seen[name], self._boxes[name]
         number, others = next(self._number), [name for name in self._boxes if name != me]
-        futures = []
+        futures: dict[str, asyncio.Future[bytes]] = {}
         for name in others:
-            future: asyncio.Future[Facts] = asyncio.get_running_loop().create_future()
-            self._waiting[number, name] = future
-            futures.append(future)
-            self._boxes[name].put_nowait((number, what, facts))
+            futures[name] = asyncio.get_running_loop().create_future()
+            self._waiting[number, name] = futures[name]
+            self._boxes[name].put_nowait((number, question))
         try:
             if futures:
-                await asyncio.wait(futures, timeout=patience_s)
-            return [f.result() if f.done() else None for f in futures]
+                await asyncio.wait(futures.values(), timeout=patience_s)
+            return {name: future.result() for name, future in futures.items() if future.done()}
         finally:
             for name in others:
                 del self._waiting[number, name]
@@ -79,46 +75,29 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class RayPeers(Crew):
+class RayPeers:
     """The other replicas, as one of them sees them."""
 
     def __init__(self, office: Any, name: str) -> None:
-        super().__init__()
         self._office = office
         self._name = name
         self._reading: asyncio.Task[None] | None = None
 
-    @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until no other replica on this node loads or measures."""
-        with (Path(tempfile.gettempdir()) / "san-serve-turn.lock").open("ab") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    await asyncio.sleep(0.05)
-            yield
-
-    async def listen(self) -> None:
+    async def open(self, answer: Answer) -> None:
         """Read mail from now on."""
-        self._reading = asyncio.create_task(self._read(), name="mail")
+        self._reading = asyncio.create_task(self._read(answer), name="mail")
 
     async def close(self) -> None:
         """Read no more."""
         if self._reading is not None:
             self._reading.cancel()
 
-    async def ask(
-        self, what: str, facts: Facts | None = None, patience_s: float | None = _PATIENCE_S
-    ) -> list[Facts | None]:
+    async def ask(self, question: bytes) -> dict[str, bytes]:
         """Ask all others at once."""
-        found: list[Facts | None] = await self._office.ask.remote(
-            self._name, what, facts or {}, patience_s
-        )
+        found: dict[str, bytes] = await self._office.ask.remote(self._name, question)
         return found
 
-    async def _read(self) -> None:
+    async def _read(self, answer: Answer) -> None:
         while True:
             try:
                 mail = await self._office.fetch.remote(self._name)
@@ -127,12 +106,10 @@ class RayPeers(Crew):
                 await asyncio.sleep(1)
                 continue
             if mail is not None:
-                asyncio.create_task(self._answer_mail(*mail))  # noqa: RUF006
+                asyncio.create_task(self._reply(answer, *mail))  # noqa: RUF006
 
-    async def _answer_mail(self, number: int, what: str, facts: Facts) -> None:
+    async def _reply(self, answer: Answer, number: int, question: bytes) -> None:
         try:
-            answer = await self._handlers[what](facts)
-        except Exception as error:
+            await self._office.reply.remote(self._name, number, await answer(question))
+        except Exception:
             logger.exception("a question of another replica failed")
-            answer = {"problem": str(error)}
-        await self._office.reply.remote(self._name, number, answer)

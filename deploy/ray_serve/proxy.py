@@ -64,7 +64,8 @@ class AtTheProxy:
         kept = [pair for pair in scope["headers"] if pair[0] not in (RECEIVED, REQUEST_ID)]
         stamped = [*kept, (REQUEST_ID, request_id), (RECEIVED, b"%.6f" % self._now())]
         name = request_id.decode("latin-1")
-        REQUESTS[name] = now_ms() + budget_ms(scope, given)
+        if scope.get("method") == "POST":
+            REQUESTS[name] = now_ms() + budget_ms(scope, given)
         replaced = False
 
         async def read(message: Message) -> None:

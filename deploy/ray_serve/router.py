@@ -10,8 +10,6 @@ from deploy.ray_serve.proxy import REPLICAS, REQUESTS, now_ms
 from service.fleet.headroom import parse
 from service.fleet.routing import View, by_headroom
 
-_NO_BUDGET_MS = 2000.0
-
 
 class HeadroomRouter(RequestRouter):
     """Power of two choices by headroom instead of by queue length.
@@ -22,7 +20,8 @@ class HeadroomRouter(RequestRouter):
 
     def initialize_state(self) -> None:
         """Called once by Ray."""
-        self._choose = by_headroom(random.Random())
+        self._chance = random.Random()
+        self._choose = by_headroom(self._chance)
         self._sent: dict[str, str] = {}
         """Ray's id of a request -> the replica it went to."""
 
@@ -36,10 +35,11 @@ class HeadroomRouter(RequestRouter):
             return []
         now = now_ms()
         views = [self._view(replica, now) for replica in candidate_replicas]
-        due = now + _NO_BUDGET_MS
-        if pending_request is not None:
-            due = REQUESTS.get(pending_request.metadata.request_id, due)
-        best = self._choose(views, due - now, now)
+        due = REQUESTS.get(pending_request.metadata.request_id) if pending_request else None
+        if due is None:  # nothing to classify: any replica
+            best = self._chance.randrange(len(views))
+        else:
+            best = self._choose(views, due - now, now)
         if pending_request is not None:
             self._forget(pending_request.metadata.internal_request_id)
             views[best].sent()

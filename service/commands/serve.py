@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import difflib
 import os
 import signal
-import socket
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from service.errors import SettingsError
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.processes.crew import Crew
+    from starlette.types import ASGIApp
 
 HELP = "Serve a bundle over HTTP: POST /classify?budget_ms=20 with an image as the body."
 
@@ -100,24 +101,30 @@ def run(args: argparse.Namespace) -> int:
     if settings.workers == 1:
         return serve(settings)
 
-    import service.app  # noqa: F401 (workers share what is loaded before they are forked)
-    from service.processes.supervisor import Supervisor
+    from service.http.server import server_options
+    from service.processes.supervisor import supervise
 
-    def work(crew: Crew, listener: socket.socket) -> int:
-        configure(settings.log_level, settings.log_format, crew.index)
-        return serve(settings, crew, listener)
-
-    return Supervisor(settings.host, settings.port, settings.workers, work).run()
+    return supervise(partial(make_worker, settings), **server_options(settings))
 
 
-def serve(
-    settings: Settings, crew: Crew | None = None, listener: socket.socket | None = None
-) -> int:
+def make_worker(settings: Settings) -> tuple[ASGIApp, type[asyncio.Protocol]]:
+    """The application and the protocol of one of several processes, made in that process."""
+    from service.app import make_app, make_service
+    from service.http.server import make_protocol
+    from service.observability.logs import configure
+
+    configure(settings.log_level, settings.log_format, os.getpid())
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    app = make_app(settings, make_service(settings), ready_first=True)
+    return app, make_protocol(settings)
+
+
+def serve(settings: Settings) -> int:
     """Serve in this process until told to stop."""
     from service.app import make_app, make_service
     from service.http.server import Server, server_config
 
-    service = make_service(settings, crew=crew)
+    service = make_service(settings)
     app = make_app(settings, service)
     server = Server(server_config(app, settings), service, settings.drain_grace_s)
 
@@ -125,7 +132,7 @@ def serve(
         server.should_exit = True
 
     service.on_fatal = give_up
-    server.run(sockets=[listener] if listener else None)
+    server.run()
     if service.failure:
         raise SettingsError(service.failure)
     return 0

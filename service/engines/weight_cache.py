@@ -113,6 +113,14 @@ class WeightCache:
         """Bytes that they may occupy."""
         return int(self._store.maxsize)
 
+    def enlarge(self, capacity_bytes: int) -> None:
+        """Let the networks occupy more."""
+        if capacity_bytes > self.capacity_bytes:
+            larger = _Store(capacity_bytes, self.facts)
+            for point in self._store:
+                larger[point] = self._store[point]
+            self._store = larger
+
     def points(self) -> tuple[OperatingPoint, ...]:
         """What is ready."""
         return tuple(self._store)

@@ -101,4 +101,4 @@ ROUTERS: dict[str, Callable[[random.Random], Choose]] = {
 
 
 def _draw(chance: random.Random, size: int, wanted: int) -> Sequence[int]:
-    return range(size) if size <= wanted else chance.sample(range(size), wanted)
+    return chance.sample(range(size), min(size, wanted))  # in any order: the first of equals wins

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +19,19 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from service.observability.ledger import ACCURACY, BUDGETS, RELOADS, Accuracy, Histogram, Ledger
-from service.processes.merging import merged, write
+from service.observability.ledger import (
+    ACCURACY,
+    BUDGETS,
+    CANDIDATE,
+    RELOADS,
+    Accuracy,
+    Histogram,
+    Ledger,
+)
 from service.request.request import Outcome
 from service.runtime.cgroups import cpu_quota, memory_limit
 
 if TYPE_CHECKING:
-    from service.processes.crew import Facts
     from service.serving.deployment import Deployment
     from service.serving.service import Service
 
@@ -184,13 +188,6 @@ def _load(service: Service) -> Iterator[Family]:
         [],
         [([], service.ledger.engine_ms / 1000)],
     )
-    yield _gauge("san_workers", "Processes that serve the port.", 1)
-    yield _counter(
-        "san_worker_restarts",
-        "Workers that were started in the place of one that died.",
-        [],
-        [([], float(service.crew.successor))],
-    )
     yield _gauge(
         "san_cpu_quota_cores", "Cores that the CPU quota leaves; 0: no quota.", cpu_quota() or 0.0
     )
@@ -206,6 +203,36 @@ def _load(service: Service) -> Iterator[Family]:
         "Bundle swaps by result (swapped, promoted, rolled_back, failed).",
         ["result"],
         (([r], float(service.ledger.reloads[r])) for r in RELOADS),
+    )
+    swapped = GaugeMetricFamily(
+        "san_bundle_swapped_timestamp_seconds",
+        "When a bundle began to serve, was tried or was taken back.",
+        labels=["result", "version"],
+    )
+    for event in service.rollout.events:
+        swapped.add_metric([event.result, event.version], event.at_s)
+    yield swapped
+    yield _counter(
+        "san_candidate_pictures",
+        "Pictures that a candidate and the bundle that serves answered (same, different).",
+        ["result"],
+        (([r], float(service.ledger.candidate[r])) for r in CANDIDATE),
+    )
+    yield _gauge(
+        "san_candidate_share",
+        "Share of the clients that a candidate serves.",
+        service.rollout.share,
+    )
+    answers = service.answers
+    for name, help_text, value in (
+        ("hits", "Pictures whose exact answer was known.", answers.facts.hits if answers else 0),
+        ("misses", "Pictures that were new.", answers.facts.misses if answers else 0),
+    ):
+        yield _counter(f"san_answer_cache_{name}", help_text, [], [([], float(value))])
+    yield _gauge(
+        "san_answer_cache_bytes",
+        "Bytes of exact answers kept.",
+        answers.size_bytes if answers else 0,
     )
     yield _histogram(
         "san_batch_size", "Requests per run of the engine.", [], [([], service.ledger.batches)]
@@ -311,29 +338,16 @@ class _ServiceCollector(Collector):
 
 
 class Exporter:
-    """Renders the metrics of one service, of all its workers if there are several."""
+    """Renders the metrics of one service."""
 
     def __init__(self, service: Service) -> None:
-        self._crew = service.crew
-        self._crew.on("count", self._count)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_ServiceCollector(service))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    async def render(self, accept: str) -> tuple[bytes, str]:
+    def render(self, accept: str) -> tuple[bytes, str]:
         """The body and its content type."""
         encode, content_type = choose_encoder(accept)
-        directory = self._crew.directory
-        if directory is None:
-            return encode(self._registry), content_type
-        await self._crew.ask("count")
-        await self._count({})
-        return await asyncio.to_thread(lambda: encode(merged(directory))), content_type
-
-    async def _count(self, _: Facts) -> Facts:
-        """Write down what was counted, for whichever worker is asked to tell."""
-        assert self._crew.directory is not None
-        write(self._registry.collect(), self._crew.directory, os.getpid())
-        return {}
+        return encode(self._registry), content_type

@@ -224,14 +224,6 @@ class ModelSchema(BaseModel):
     provenance: dict[str, Any]
 
 
-class WorkerSchema(BaseModel):
-    """The process that answers."""
-
-    index: int
-    of: int
-    pid: int
-
-
 class VersionSchema(BaseModel):
     """What runs here."""
 
@@ -240,7 +232,7 @@ class VersionSchema(BaseModel):
     engine: str | None
     device: str | None
     engine_facts: dict[str, str]
-    worker: WorkerSchema
+    pid: int
 
 
 class StatusSchema(BaseModel):

@@ -66,6 +66,7 @@ class Accuracy:
 
 BUDGETS = ("met", "missed", "refused", "infeasible", "none")
 ACCURACY = ("kept", "short")
+CANDIDATE = ("same", "different")
 RELOADS = ("swapped", "promoted", "rolled_back", "failed")
 SHORT_BY = 0.02
 """An answer falls short if it is less accurate by more than this than what an idle host would have
@@ -130,6 +131,8 @@ class Ledger:
     feedback: dict[str, Accuracy] = field(default_factory=dict)
     agreement: dict[str, Accuracy] = field(default_factory=dict)
     reloads: Counter[str] = field(default_factory=Counter)
+    candidate: Counter[str] = field(default_factory=Counter)
+    """Pictures that a candidate and the bundle that serves answered: same or different."""
 
     def label(self, resolution: int) -> str:
         """A resolution as a label of bounded cardinality."""

@@ -113,6 +113,8 @@ class Request:
     # What became of it.
     model: str = ""
     model_version: str = ""
+    bundle: str = ""
+    """SHA-256 of the bundle that served it."""
     outcome: Outcome = Outcome.FAILED
     error: str | None = None
     status: int = 0

@@ -57,6 +57,7 @@ def decide(request: Request, deployment: Deployment, images: list[Image], now_ms
     terms, scheduler = request.terms, deployment.scheduler
     request.model = deployment.manifest.name
     request.model_version = deployment.manifest.version
+    request.bundle = deployment.sha256
     first = images[0]
     if terms.precision not in (None, *deployment.catalogue.precisions):
         raise ParameterError(

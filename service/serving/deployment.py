@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,6 @@ from service.latency.measurement import measure_decode, measure_forward, measure
 from service.latency.model import LatencyModel, Measurements
 from service.latency.store import LatencyStore, candidates, host_name, store_key
 from service.observability.ledger import Ledger
-from service.processes.crew import Crew
 from service.request.terms import Terms
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
@@ -30,7 +29,7 @@ from service.scheduling.executor import Executor
 from service.scheduling.pricing import Host
 from service.scheduling.schedule import Schedule
 from service.scheduling.scheduler import Scheduler
-from service.serving.bundle_reader import BundleReader
+from service.serving.bundle_reader import read_bundle
 from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
@@ -74,8 +73,6 @@ class Machinery:
     """Reads bundles and makes engines. Not nice, as builders are: an engine's own threads are as
     nice as who made it."""
     builders: Workers
-    crew: Crew = field(default_factory=Crew)
-    reader: BundleReader = field(default_factory=BundleReader)
 
 
 class Deployment:
@@ -244,7 +241,7 @@ async def deploy(
     path = path or DEFAULT_BUNDLE
 
     def prepare() -> tuple[Bundle, Engines, str]:
-        bundle, sha256 = machinery.reader.read(path)
+        bundle, sha256 = read_bundle(path)
         return bundle, choose_engine(bundle), sha256
 
     bundle, engines, sha256 = await machinery.loader.submit(prepare)
@@ -263,8 +260,6 @@ async def deploy(
             str(machinery.settings.max_batch),
         )
         places = candidates(machinery.settings.cache_dir, path)
-        if machinery.crew.directory is not None:
-            places.append(machinery.crew.directory)  # so that one worker measures for all
         store = LatencyStore(places, key)
         measurements, networks = await _measured(machinery, bundle, engines, store)
         deployment = Deployment(machinery, bundle, engines, sha256, measurements)
@@ -278,7 +273,6 @@ async def deploy(
         del networks
         # The fastest point is ready whatever becomes of the others.
         await deployment.cache.get(deployment.frontier[0].point)
-        machinery.reader.serves(sha256)
     except BaseException:
         for each in engines:
             if each is not None:

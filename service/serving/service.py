@@ -6,32 +6,37 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
+from pathlib import Path
 
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.errors import (
-    OutdatedFeedbackError,
+    ParameterError,
     ReloadError,
-    RepeatedFeedbackError,
-    UnknownFeedbackError,
+    SettingsError,
 )
 from service.fleet.headroom import Headroom
 from service.images.decoder import Decoder
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.tracing import make_trace
-from service.processes.crew import Facts
 from service.request.answer import Answer, image_ids
 from service.request.request import Request
 from service.runtime.cgroups import cpu_quota
+from service.runtime.turns import turn
 from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
+from service.serving.answers import AnswerCache
 from service.serving.choosing import Limits
 from service.serving.deployment import Deployment, EngineChoice, Machinery, deploy
 from service.serving.feedback import FeedbackStore, Judgement, Remembered
 from service.serving.headroom import HeadroomReport
-from service.serving.pipeline import Observe, Pipeline, Received
+from service.serving.idle_sampler import Sample
+from service.serving.pipeline import Observe, Pipeline, Received, Route
+from service.serving.rerun import make_rerun
+from service.serving.rollout import Parts, Rollout
+from service.serving.verdict import Bounds
 from service.serving.warm_up import rehearse
 from service.settings import MEGA, Settings
 
@@ -40,6 +45,8 @@ logger = logging.getLogger(__name__)
 _DRIFT_CHECK_S = 10.0
 _LAG_CHECK_S = 0.5
 _PREPARE_S = 20.0
+_BESIDE = 4
+"""A candidate gets one part in so many of the memory for networks."""
 
 
 class Service:
@@ -50,7 +57,6 @@ class Service:
         self.settings = settings
         self.machinery = machinery
         self.clock = machinery.clock
-        self.crew = machinery.crew
         self.ledger: Ledger = machinery.ledger
         self.admission = Admission(
             max_requests=settings.max_inflight, max_bytes=settings.max_inflight_megabytes * MEGA
@@ -62,14 +68,28 @@ class Service:
             max_frames=settings.max_frames,
         )
         self.feedback = FeedbackStore(settings.feedback_entries)
-        self.pipeline = self._make_pipeline(self.admission, self._observe)
-        self.agreement = Agreement(
-            self.pipeline,
+        self.answers = self._make_answer_cache()
+        rerun = make_rerun(self.decoder, machinery.clock)
+        self.rollout = Rollout(
+            Parts(self._deploy, self._install, self._retire_later, lambda: self.deployment),
+            rerun,
             self.decoder,
             self.admission,
             self.ledger,
-            settings,
             machinery.clock,
+            fraction=settings.candidate_fraction,
+            bounds=Bounds(agreement=settings.candidate_agreement),
+            watch_ms=1000 * settings.rollback_s,
+        )
+        self.pipeline = self._make_pipeline(
+            self.admission, self._observe, self.rollout.deployment_for, self.answers
+        )
+        self.agreement = Agreement(
+            lambda: self.deployment,
+            rerun,
+            self.admission,
+            self.ledger,
+            settings.agreement_fraction,
         )
         self._headroom = HeadroomReport(self.admission, machinery.schedule, machinery.clock)
         self.on_fatal: Callable[[BaseException], None] = lambda _: None
@@ -96,8 +116,8 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Bundle loaded, frontier measured on this host, by every worker; not on the way out."""
-        return self.admission.ready and self.crew.all_ready and not self.is_leaving
+        """A bundle is loaded and measured on this host, and the service is not leaving."""
+        return self.admission.ready and not self.is_leaving
 
     @property
     def is_leaving(self) -> bool:
@@ -115,77 +135,43 @@ class Service:
             )
 
     async def start(self) -> None:
-        """Begin in the background: liveness answers at once, readiness when it is true.
-
-        Where other workers serve already, do not listen before there is something to say.
-        """
+        """Begin in the background: liveness answers at once, readiness when it is true."""
         self._warn_of_quota()
-        self.crew.on("feedback", self._feedback_for_another)
-        self.crew.on("reload", self._reload_with_another)
-        await self.crew.listen()
         self._spawn(self._first_deployment(), "deploy")
         self._spawn(self.agreement.watch(), "agreement")
+        self._spawn(self.rollout.watch(), "candidate")
+        self._spawn(self.rollout.keep_watch(), "rollback")
         self._spawn(self._watch_drift(), "drift")
         self._spawn(self._watch_lag(), "lag")
-        if self.crew.successor:
-            await self._settled.wait()
 
-    async def judge(
-        self, request_id: str, truth: frozenset[int], model: tuple[str, str]
-    ) -> Judgement:
-        """Compare an answer with the truth, whichever worker gave it, and count it there.
+    async def until_ready(self) -> None:
+        """Wait until the first bundle serves; raise if it cannot."""
+        await self._settled.wait()
+        if self.failure is not None:
+            raise SettingsError(self.failure)
+
+    def judge(self, request_id: str, truth: frozenset[int], model: tuple[str, str]) -> Judgement:
+        """Compare an answer with the truth, and count it.
 
         The truth is in indices of the classes of `model`: a bundle's name and version.
         """
-        try:
-            judged = self.feedback.judge(request_id, truth, model)
-        except UnknownFeedbackError:
-            facts = {"request_id": request_id, "truth": sorted(truth), "model": model}
-            for answer in await self.crew.ask("feedback", facts):
-                if answer and answer["repeated"]:
-                    raise RepeatedFeedbackError(answer["repeated"]) from None
-                if answer and answer["outdated"]:
-                    raise OutdatedFeedbackError(answer["outdated"]) from None
-                if answer and answer["judged"]:
-                    return Judgement(**answer["judged"])
-            raise
+        judged = self.feedback.judge(request_id, truth, model)
         self.ledger.observe_feedback(
             judged.resolution,
             judged.expected_accuracy,
             first=judged.correct,
             top5=judged.in_top5,
         )
+        self.rollout.observe_feedback(
+            judged.bundle, right=judged.correct, expected=judged.expected_accuracy
+        )
         return judged
 
-    async def _feedback_for_another(self, facts: Facts) -> Facts:
-        answer: Facts = {"judged": None, "repeated": None, "outdated": None}
-        request_id, truth, model = facts["request_id"], facts["truth"], facts["model"]
-        if request_id not in self.feedback:
-            return answer
-        try:
-            judged = await self.judge(request_id, frozenset(truth), (model[0], model[1]))
-        except RepeatedFeedbackError as error:
-            return answer | {"repeated": str(error)}
-        except OutdatedFeedbackError as error:
-            return answer | {"outdated": str(error)}
-        return answer | {"judged": asdict(judged)}
-
-    async def reload_everywhere(self) -> None:
-        """Reload here and, if that went well, in every other worker."""
-        await self.reload()
-        for answer in await self.crew.ask("reload", patience_s=None):
-            if answer is None or answer["problem"]:
-                raise ReloadError(
-                    "Swapped here, but not in every worker: "
-                    + (answer["problem"] if answer else "one does not answer.")
-                )
-
-    async def _reload_with_another(self, _: Facts) -> Facts:
-        try:
-            await self.reload()
-        except ReloadError as error:
-            return {"problem": str(error)}
-        return {"problem": None}
+    def answered_by(self, request_id: str) -> Deployment | None:
+        """The bundle that answered a request, if it is still there; else the one that serves."""
+        bundle = self.feedback.bundle_of(request_id)
+        other = self.rollout.other
+        return other if other is not None and other.sha256 == bundle else self.deployment
 
     async def reload(self) -> Deployment:
         """Read the bundle again and swap it in without dropping a request.
@@ -198,9 +184,8 @@ class Service:
                 raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.pipeline.deployment
             try:
-                async with self.crew.turn():
-                    new = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
-                    await self._prepare(new)
+                async with turn(self.settings.cache_dir):
+                    new = await self._deploy(self.settings.bundle)
             except Exception as error:
                 self.ledger.reloads["failed"] += 1
                 logger.exception("reload failed; the old bundle goes on serving")
@@ -208,9 +193,36 @@ class Service:
                 raise ReloadError(f"The new bundle cannot be served. {sentence}") from error
             self._install(new)
             self.ledger.reloads["swapped"] += 1
+            self.rollout.note("swapped", new)
+            self.rollout.replaced()
             if old is not None:
-                self._spawn(self._retire(old), "retire")
+                self._retire_later(old)
             return new
+
+    def candidate_path(self, file: str | None) -> Path:
+        """The file that a candidate's name means: one beside a bundle that the operator named."""
+        named = self.settings.candidate or self.settings.bundle
+        if file is None:
+            if self.settings.candidate is None:
+                raise ParameterError("Name the candidate's file.", "file")
+            return self.settings.candidate
+        if named is None or Path(file).name != file:
+            raise ParameterError(
+                "A candidate is the name of a file in the folder of SAN_BUNDLE or SAN_CANDIDATE.",
+                "file",
+            )
+        return named.parent / file
+
+    async def load_candidate(self, path: Path, canary: float) -> None:
+        """Load a second bundle beside the one that serves."""
+        await self._settled.wait()
+        try:
+            async with turn(self.settings.cache_dir):
+                await self.rollout.load(path, canary)
+        except ReloadError:
+            raise
+        except SanError as error:
+            raise ReloadError(f"The candidate cannot be served. {error}") from error
 
     def warm(self, deployment: Deployment, point: OperatingPoint) -> None:
         """Make a point ready in the background."""
@@ -232,6 +244,8 @@ class Service:
         if self.pipeline.deployment is not None:
             await self.pipeline.deployment.close()
             self.pipeline.deployment = None
+        if self.rollout.other is not None:
+            await self.rollout.other.close()
         machinery = self.machinery
         for workers in (
             machinery.decoders,
@@ -240,13 +254,11 @@ class Service:
             machinery.engine_thread,
         ):
             await asyncio.to_thread(workers.close)
-        await self.crew.close()
 
     async def _first_deployment(self) -> None:
         try:
-            async with self.crew.turn():
-                deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
-                await self._prepare(deployment)
+            async with turn(self.settings.cache_dir):
+                deployment = await self._deploy(self.settings.bundle)
         except Exception as error:
             self.failure = str(error)
             self._settled.set()
@@ -256,19 +268,54 @@ class Service:
             return
         self._install(deployment)
         self.admission.ready = True
-        self.crew.mark_ready()
         self._settled.set()
         # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()
         gc.freeze()
         logger.info("ready")
+        self.rollout.note("served", deployment)
+        if self.settings.candidate is not None:
+            await self.load_candidate(self.settings.candidate, self.settings.canary)
 
-    def _make_pipeline(self, admission: Admission, observe: Observe) -> Pipeline:
+    def _make_pipeline(
+        self,
+        admission: Admission,
+        observe: Observe,
+        route: Route = lambda serving, _: serving,
+        answers: AnswerCache | None = None,
+    ) -> Pipeline:
         settings = self.settings
         limits = Limits(settings.patience_ms, settings.max_resolution)
         return Pipeline(
-            admission, self.machinery.schedule, self.decoder, self.clock, limits, observe
+            admission,
+            self.machinery.schedule,
+            self.decoder,
+            self.clock,
+            limits,
+            observe,
+            route,
+            answers,
         )
+
+    def _make_answer_cache(self) -> AnswerCache | None:
+        settings = self.settings
+        if not settings.answer_cache_megabytes:
+            return None
+        return AnswerCache(
+            settings.answer_cache_megabytes * MEGA,
+            settings.answer_cache_ttl_s,
+            lambda: self.clock() / 1000,
+        )
+
+    async def _deploy(self, path: Path | None, beside: bool = False) -> Deployment:
+        """Make a bundle ready; one beside another has a part of its memory."""
+        machinery = self.machinery
+        if beside:
+            less = {"cache_megabytes": max(1, self.settings.cache_megabytes // _BESIDE)}
+            machinery = replace(machinery, settings=self.settings.model_copy(update=less))
+        deployment = await deploy(machinery, path, self._choose_engine)
+        await self._prepare(deployment)
+        return deployment
 
     async def _rehearse(self, deployment: Deployment) -> None:
         door = Admission(max_requests=1, max_bytes=self.settings.max_body_bytes)
@@ -299,8 +346,12 @@ class Service:
 
     def _install(self, deployment: Deployment) -> None:
         self.ledger.resolutions = frozenset(deployment.catalogue.resolutions)
+        deployment.cache.enlarge(self.settings.cache_megabytes * MEGA)
         self.pipeline.deployment = deployment
         self._spawn(deployment.warm_frontier(), "warm up")
+
+    def _retire_later(self, old: Deployment) -> None:
+        self._spawn(self._retire(old), "retire")
 
     async def _retire(self, old: Deployment) -> None:
         """Close a replaced deployment once the requests that began with it are gone."""
@@ -332,6 +383,7 @@ class Service:
 
     def _observe(self, record: Request, answer: Answer | None, image: Received | None) -> None:
         self.ledger.observe(record)
+        self.rollout.observe(record)
         if answer is not None and record.point is not None:
             names = image_ids(record.request_id, len(answer.results))
             for name, result in zip(names, answer.results, strict=True):
@@ -342,10 +394,20 @@ class Service:
                         (record.model, record.model_version),
                         tuple(p.index for p in result.predictions[:5]),
                         record.expected_accuracy,
+                        bundle=record.bundle,
                     ),
                 )
             if isinstance(image, bytes):
-                self.agreement.offer(record, image, answer.predictions[0].index)
+                sample = Sample(
+                    image,
+                    record.point.resolution,
+                    answer.predictions[0].index,
+                    record.bundle,
+                    record.terms.budget_ms,
+                )
+                self.agreement.offer(sample)
+                if self.rollout.other is not None:
+                    self.rollout.offer(sample)
         if self.settings.access_log:
             log_request(record)
         if self._trace is not None:

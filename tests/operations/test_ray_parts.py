@@ -30,7 +30,7 @@ def pass_through(status, headers, query=b"", sent_headers=()):
     async def send(message):
         got.append(message)
 
-    scope = {"type": "http", "query_string": query, "headers": list(sent_headers)}
+    scope = {"type": "http", "method": "POST", "query_string": query, "headers": list(sent_headers)}
     asyncio.run(proxy.AtTheProxy(app, lambda: 7.0)(scope, None, send))
     return got, seen
 
@@ -161,46 +161,25 @@ class Remote:
 def test_replicas_answer_one_another():
     async def scene():
         office = PostOffice()
-        peers = [RayPeers(Remote(office), name) for name in "abc"]
+        peers = {name: RayPeers(Remote(office), name) for name in "abc"}
 
-        async def greet(facts):
-            return {"hello": facts["who"]}
+        def greeter(name):
+            async def greet(question):
+                if question == b"fail":
+                    raise ValueError("no")
+                return question + b" " + name.encode()
 
-        async def fail(_):
-            raise ValueError("no")
+            return greet
 
-        for peer in peers:
-            peer.on("greet", greet)
-            peer.on("fail", fail)
-            await peer.listen()
+        for name, peer in peers.items():
+            await peer.open(greeter(name))
         await asyncio.sleep(0.01)
-        assert await peers[0].ask("greet", {"who": "a"}) == [{"hello": "a"}] * 2
-        assert await peers[1].ask("fail") == [{"problem": "no"}] * 2
-        await peers[2].close()
+        assert await peers["a"].ask(b"hello") == {"b": b"hello b", "c": b"hello c"}
+        await peers["c"].close()
         await asyncio.sleep(0.01)
-        answers = await peers[0].ask("greet", {"who": "a"}, patience_s=0.05)
-        assert sorted(map(str, answers)) == ["None", "{'hello': 'a'}"]
-        for peer in peers:
+        assert await office.ask("a", b"hello", patience_s=0.05) == {"b": b"hello b"}
+        assert await office.ask("a", b"fail", patience_s=0.05) == {}
+        for peer in peers.values():
             await peer.close()
-
-    asyncio.run(scene())
-
-
-def test_replicas_of_a_node_take_turns(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-
-    async def scene():
-        inside, most = 0, 0
-
-        async def measure(peer):
-            nonlocal inside, most
-            async with peer.turn():
-                inside += 1
-                most = max(most, inside)
-                await asyncio.sleep(0.01)
-                inside -= 1
-
-        await asyncio.gather(*(measure(RayPeers(None, str(i))) for i in range(3)))
-        assert most == 1
 
     asyncio.run(scene())

@@ -56,13 +56,14 @@ def feedback_router(service: Service, limits: ClientLimits) -> APIRouter:
             given = read_feedback(await incoming.read())
         finally:
             incoming.allowance.close()
-        if service.deployment is None:
+        answered_by = service.answered_by(given.request_id)
+        if answered_by is None:
             raise NotReadyError("No bundle is loaded yet; try again soon.")
-        manifest = service.deployment.manifest
+        manifest = answered_by.manifest
         model = manifest.name, manifest.version
         service.feedback.check_model(given.request_id, model)  # before its classes are looked up
         truth = resolve_truth(manifest.classes, label=given.label, index=given.index)
-        judged = await service.judge(given.request_id, truth, model)
+        judged = service.judge(given.request_id, truth, model)
         return FeedbackSchema(
             request_id=given.request_id,
             correct=judged.correct,

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from service.errors import DrainingError, NotReadyError
 from service.http.openapi import problems
 from service.http.route_facts import Access, facts
-from service.http.schemas import ModelSchema, StatusSchema, VersionSchema, WorkerSchema
+from service.http.schemas import ModelSchema, StatusSchema, VersionSchema
 from service.serving.service import Service
 
 _PUBLIC = facts(Access.PUBLIC)
@@ -40,7 +40,6 @@ def health_router(service: Service) -> APIRouter:
     async def version() -> VersionSchema:
         """What runs here."""
         deployment = service.deployment
-        worker = WorkerSchema(index=service.crew.index, of=service.crew.size, pid=os.getpid())
         if deployment is None:
             return VersionSchema(
                 version=metadata.version("san-serve"),
@@ -48,7 +47,7 @@ def health_router(service: Service) -> APIRouter:
                 engine=None,
                 device=None,
                 engine_facts={},
-                worker=worker,
+                pid=os.getpid(),
             )
         manifest, engine = deployment.manifest, deployment.engine
         return VersionSchema(
@@ -62,7 +61,7 @@ def health_router(service: Service) -> APIRouter:
             engine=engine.name,
             device=engine.device,
             engine_facts=engine.describe(),
-            worker=worker,
+            pid=os.getpid(),
         )
 
     @router.post(
@@ -74,10 +73,9 @@ def health_router(service: Service) -> APIRouter:
     async def reload() -> VersionSchema:
         """Read the bundle's file again and swap it in without dropping a request.
 
-        Every worker does. A broken file leaves the old bundle serving. Which file it is, the
-        operator said at start.
+        A broken file leaves the old bundle serving. Which file it is, the operator said at start.
         """
-        await service.reload_everywhere()
+        await service.reload()
         return await version()
 
     return router

@@ -22,7 +22,7 @@ def metrics_router(exporter: Exporter) -> APIRouter:
     )
     async def metrics(request: Request) -> Response:
         """Every metric, for Prometheus (text, or OpenMetrics if asked for)."""
-        body, content_type = await exporter.render(request.headers.get("accept", ""))
+        body, content_type = exporter.render(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     return router

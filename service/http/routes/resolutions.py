@@ -24,7 +24,6 @@ from service.http.schemas import (
 )
 from service.latency.catalogue import Listing
 from service.latency.model import decode_work
-from service.processes.crew import Facts
 from service.serving.deployment import Deployment
 from service.serving.service import Service
 
@@ -112,26 +111,6 @@ def resolutions_router(service: Service) -> APIRouter:
             )
         return max(deployment.catalogue.find(resolution, mode), key=lambda x: x.rank).point
 
-    def warm_here(resolution: int, mode: Mode | None) -> WarmSchema:
-        deployment = deployed()
-        point = point_for(deployment, resolution, mode)
-        state = "cached"
-        if point not in deployment.cache:
-            service.warm(deployment, point)
-            state = "building"
-        return _warm(point, state)
-
-    def evict_here(resolution: int, mode: Mode | None) -> WarmSchema | None:
-        deployment = deployed()
-        found = [
-            point
-            for point in (*deployment.cache.points(), *deployment.cache.building())
-            if point.resolution == resolution and mode in (None, point.mode)
-        ]
-        for point in found:
-            deployment.cache.evict(point)
-        return _warm(found[0], "evicted") if found else None
-
     @router.get("", summary="What this host can offer", responses=problems(401, 503))
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
@@ -160,10 +139,13 @@ def resolutions_router(service: Service) -> APIRouter:
     async def warm(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
-        """Make a resolution ready in the background, in every worker."""
-        found = warm_here(resolution, mode)
-        await service.crew.ask("warm", {"resolution": resolution, "mode": mode})
-        return found
+        """Make a resolution ready in the background."""
+        deployment = deployed()
+        point = point_for(deployment, resolution, mode)
+        if point in deployment.cache:
+            return _warm(point, "cached")
+        service.warm(deployment, point)
+        return _warm(point, "building")
 
     @router.delete(
         "/{resolution}",
@@ -173,30 +155,19 @@ def resolutions_router(service: Service) -> APIRouter:
     async def evict(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
-        """Drop a resolution's weights from the cache; they are generated again when needed.
-
-        Every worker does.
-        """
-        told = service.crew.ask("evict", {"resolution": resolution, "mode": mode})
+        """Drop a resolution's weights from the cache; they are generated again when needed."""
+        cache = deployed().cache
         found = [
-            evict_here(resolution, mode),
-            *(WarmSchema(**x["evicted"]) for x in await told if x and x["evicted"]),
+            point
+            for point in (*cache.points(), *cache.building())
+            if point.resolution == resolution and mode in (None, point.mode)
         ]
-        for evicted in found:
-            if evicted is not None:
-                return evicted
-        raise NotCachedError(f"No weights for {resolution} px are in the cache.")
+        if not found:
+            raise NotCachedError(f"No weights for {resolution} px are in the cache.")
+        for point in found:
+            cache.evict(point)
+        return _warm(found[0], "evicted")
 
-    async def warm_with_another(facts: Facts) -> Facts:
-        warm_here(**facts)
-        return {}
-
-    async def evict_with_another(facts: Facts) -> Facts:
-        evicted = evict_here(**facts)
-        return {"evicted": evicted.model_dump() if evicted else None}
-
-    service.crew.on("warm", warm_with_another)
-    service.crew.on("evict", evict_with_another)
     return router
 
 

@@ -1,13 +1,14 @@
 """A bundle in memory that nobody can take away."""
 
+import hashlib
+
 import pytest
 import torch
 
 import service.serving.bundle_reader as module
 from san_core.bundle import load, save
 from san_core.errors import BundleError
-from service.latency.store import fingerprint
-from service.serving.bundle_reader import BundleReader
+from service.serving.bundle_reader import read_bundle
 from tests.service.conftest import write_bundle
 
 
@@ -19,70 +20,34 @@ def path(tmp_path):
     return made
 
 
-@pytest.fixture
-def shared(tmp_path):
-    (tmp_path / "shared").mkdir()
-    return tmp_path / "shared"
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_the_file_may_be_overwritten_in_place(path, shared, several):
+def test_the_file_may_be_overwritten_in_place(path):
     expected = {name: t.clone() for name, t in load(path).network.generate(64).items()}
-    bundle, sha256 = BundleReader(shared if several else None).read(path)
-    assert sha256 == fingerprint(path)
+    bundle, sha256 = read_bundle(path)
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert bundle.path == path
     path.write_bytes(b"")
     found = bundle.network.generate(64)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-def test_readers_of_a_directory_map_one_file(path, shared):
-    first, _ = BundleReader(shared).read(path)
-    (copy,) = shared.glob("*.safetensors")
-    made = copy.stat().st_mtime_ns
-    second, sha256 = BundleReader(shared).read(path)
-    assert copy.stem == sha256
-    assert copy.stat().st_mtime_ns == made
-    assert second.manifest == first.manifest
-    for one, other in zip(first.network.parameters(), second.network.parameters(), strict=True):
-        assert torch.equal(one, other)
-        assert one.dtype == torch.float32
-
-
-def test_a_successor_begins_with_what_the_others_serve(path, shared):
-    reader = BundleReader(shared)
-    _, served = reader.read(path)
-    reader.serves(served)
-    write_bundle(path, name="newer", seed=1)
-    successor = BundleReader(shared, resume=True)
-    assert successor.read(path)[1] == served
-    bundle, sha256 = successor.read(path)  # a reload afterwards
-    assert (bundle.manifest.name, sha256) == ("newer", fingerprint(path))
-    successor.serves(sha256)
-    assert [copy.stem for copy in shared.glob("*.safetensors")] == [sha256]
-
-
-def test_without_room_to_share_each_has_its_own(path, shared, monkeypatch, caplog):
-    def full(*_, **__):
-        raise BundleError("No space left on device.")
-
-    monkeypatch.setattr(module, "save", full)
-    bundle, sha256 = BundleReader(shared).read(path)
-    assert sha256 == fingerprint(path)
-    assert "cannot share" in caplog.text
-    path.write_bytes(b"")
-    assert bundle.network.generate(64)
-
-
-def test_a_file_that_changes_meanwhile_is_not_served(path, shared, monkeypatch):
+def test_hash_and_tensors_are_of_the_same_bytes(path, monkeypatch):
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
     original = module.load
 
-    def changing(which):
-        bundle = original(which)
+    def replaced_meanwhile(which):
         write_bundle(path, name="newer", seed=1)
-        return bundle
+        return original(which)
 
-    monkeypatch.setattr(module, "load", changing)
-    with pytest.raises(BundleError, match="changed while it was read"):
-        BundleReader(shared).read(path)
-    assert not list(shared.glob("*.safetensors"))
+    monkeypatch.setattr(module, "load", replaced_meanwhile)
+    bundle, sha256 = read_bundle(path)
+    assert (bundle.manifest.name, sha256) == ("tiny", before)
+
+
+def test_an_error_names_the_file_it_is_about(path, monkeypatch):
+    def refuses(which):
+        raise BundleError(f"{which} carries NaN.")
+
+    monkeypatch.setattr(module, "load", refuses)
+    with pytest.raises(BundleError, match=f"^{path} carries NaN"):
+        read_bundle(path)

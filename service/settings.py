@@ -188,6 +188,11 @@ class Settings(BaseSettings):
     )
 
     # what is observed
+    record: Path | None = Field(
+        None,
+        description="file to append arrivals to (time, bytes, image size, budget, outcome; never "
+        "pixels), for `san replay`",
+    )
     agreement_fraction: float = Field(
         0.01,
         ge=0,

@@ -302,7 +302,7 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
         values = [str(point.resolution), str(point.mode), point.precision]
         median = deployment.model.forward_ms(listing.shape) / 1000
         for q in (0.5, 0.95, 0.99):
-            latency.add_metric([*values, str(q)], median * scheduler.alone.at(q))
+            latency.add_metric([*values, str(q)], median * scheduler.whole.alone.at(q))
         if listing.accuracy is not None:
             accuracy.add_metric(values, listing.accuracy)
     yield latency

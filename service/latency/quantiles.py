@@ -36,6 +36,8 @@ class Learning:
     hundredth of that. Gibbs and Candès (2021), with the quantile's level replaced by its width."""
     widest: float = 1.0
     """Of the steering: e times wider or narrower than what was seen is the most."""
+    long: float = 2.5
+    """A prediction this many times longer than on an idle service counts as a long wait."""
     tail: float = 6.0
     """Of a spread: beyond the largest sample the chance to be late falls with this power."""
 
@@ -65,6 +67,24 @@ class Factor:
         if ratio > 0:
             off = math.log(ratio) - self._log
             self._log += self._gain * max(-LEARNING.most, min(LEARNING.most, off))
+
+
+class Spreads:
+    """One spread per state of the load: errors are relative, but not equally large in all of them.
+
+    Alone a request takes what it takes; with a few others inside a short wait can be several times
+    what was predicted; a long wait is a sum of many and surer.
+    """
+
+    def __init__(self, promise: float) -> None:
+        self.promise = promise
+        self.alone, self.short, self.long = (Spread(promise) for _ in range(3))
+
+    def of(self, *, alone: bool, total_ms: float, idle_ms: float) -> Spread:
+        """The one that holds for a prediction of `total_ms` where an idle service takes less."""
+        if alone:
+            return self.alone
+        return self.long if total_ms > LEARNING.long * idle_ms else self.short
 
 
 class Spread:

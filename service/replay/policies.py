@@ -32,6 +32,7 @@ class Ours:
             Host(host.cores, host.decode_threads, host.engine_threads > 0),
         )
         self.drop: Drop = lambda _: None
+        self.wake: Callable[[float], None] = lambda _: None
         self._jobs: dict[int, Job] = {}
         self._plan, self._begun_ms = Plan(), 0.0
 
@@ -57,6 +58,8 @@ class Ours:
         for request in plan.expired:
             self.scheduler.answered(request, now_ms)
             self.drop(self._jobs.pop(id(request)))
+        if plan.wake_ms is not None:
+            self.wake(plan.wake_ms)
         if not plan.run:
             return None
         self.scheduler.started(plan, now_ms)
@@ -85,6 +88,7 @@ class Fixed:
     max_batch: int = 8
     queue: list[Job] = field(default_factory=list)
     drop: Drop = lambda _: None
+    wake: Callable[[float], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.point = next(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -43,6 +44,11 @@ class Job:
 
 class Policy(Protocol):
     """What decides in a simulation: the scheduler of the service, or a rival."""
+
+    drop: Callable[[Job], None]
+    """Called with a job that is given up after it was let in."""
+    wake: Callable[[float], None]
+    """Called with a time at which to look at the queue again."""
 
     def door(self, job: Job, now_ms: float) -> bool:
         """Whether a request is let in before its body is read."""
@@ -124,6 +130,8 @@ class Simulation:
 
     def run(self, trace: list[Arrival]) -> Result:
         """Play a trace."""
+        self._policy.drop = self.dropped
+        self._policy.wake = lambda at_ms: self.machine.at(at_ms, self._engine_next)
         for arrival in trace:
             self.machine.at(arrival.at_ms, partial(self._arrive, arrival))
         self.machine.run()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from san_core.frontier import OperatingPoint
 from service.request.terms import Terms
@@ -96,6 +97,8 @@ class Request:
     decided_ms: float = 0.0
     rest_ms: float = 0.0
     """When its point was first chosen, and the predicted time from then to the answer."""
+    spread: Any = None
+    """What learns how far that was off."""
     waiting_ms: float = 0.0
     """Since when it waits for the engine."""
     dispatched_ms: float = 0.0
@@ -134,6 +137,8 @@ class Request:
     cached: bool = True
     batch: int = 0
     body_bytes: int = 0
+    size: tuple[int, int] | None = None
+    """Width and height of its first image, where it had to be decoded."""
     timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from san_core.frontier import OperatingPoint
-from service.latency.quantiles import Spread
+from service.latency.quantiles import Spread, Spreads
 from service.request.request import Request
 from service.request.terms import OnMiss
 from service.scheduling import reasons
@@ -107,7 +107,7 @@ def options(
     request: Request,
     table: CostTable,
     load: Load,
-    spreads: tuple[Spread, Spread],
+    spreads: Spreads,
     now_ms: float,
     decode_ms: Callable[[int], float],
     cold_ms: Callable[[PointCost], float],
@@ -115,8 +115,6 @@ def options(
     """Every point of the table for this request."""
     found = []
     left, images = request.left_ms(now_ms), request.images
-    alone, queued = spreads
-    spread = alone if load.alone else queued
     overhead = table.overhead_ms
     for cost in table.points:
         decode, cold = decode_ms(cost.listing.point.resolution), cold_ms(cost)
@@ -128,6 +126,7 @@ def options(
             decoding = table.decode_pace * (load.decode_ms + decode)
             before = max(decoding + cold, load.engine_ms + table.handover_ms)
             total = before + cost.run_ms(images) + overhead
+        spread = spreads.of(alone=load.alone, total_ms=total, idle_ms=idle)
         found.append(Option(cost, decode, cold, idle, total, spread.probability(left / total)))
     return found
 
@@ -136,7 +135,7 @@ def decide(
     request: Request,
     table: CostTable,
     load: Load,
-    spreads: tuple[Spread, Spread],
+    spreads: Spreads,
     now_ms: float,
     decode_ms: Callable[[int], float] = lambda _: 0.0,
     cold_ms: Callable[[PointCost], float] = lambda _: 0.0,
@@ -153,7 +152,7 @@ def decide(
         found = [o for o in found if o.accuracy >= terms.min_accuracy]
         if not found:
             return Decision(Verdict.INACCURATE, best, reasons.inaccurate(terms, best))
-    alone, queued = spreads
+    alone = spreads.alone
     share = share_ms(request, load, now_ms)
     price = table.price(share)
     promise, pinned = alone.promise, terms.resolution is not None
@@ -171,7 +170,7 @@ def decide(
     chosen = max((o for o in paid if o.accuracy >= floor), key=worth, default=None)
     if chosen is None and idle is not None and not load.alone:
         # Those before it can be given the floor as well: then it may still be in time.
-        chosen = _squeezed(request, found, load, queued, table, floor, left)
+        chosen = _squeezed(request, found, load, spreads, table, floor, left)
     if chosen is None and idle is None:
         chosen = max(kept, key=worth, default=None)
     if chosen is None:
@@ -188,7 +187,7 @@ def _squeezed(
     request: Request,
     found: Sequence[Option],
     load: Load,
-    queued: Spread,
+    spreads: Spreads,
     table: CostTable,
     floor: float,
     left: float,
@@ -202,8 +201,9 @@ def _squeezed(
         + option.cost.run_ms(request.images)
         + table.overhead_ms
     )
-    in_time = queued.probability(left / total)
-    if in_time < queued.promise:
+    spread = spreads.of(alone=False, total_ms=total, idle_ms=option.idle_ms)
+    in_time = spread.probability(left / total)
+    if in_time < spread.promise:
         return None
     return Option(option.cost, option.decode_ms, 0.0, option.idle_ms, total, in_time)
 

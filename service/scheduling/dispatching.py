@@ -42,6 +42,8 @@ class Plan:
     rest_ms: float = 0.0
     """Predicted time from now to the answers."""
     price: float = 0.0
+    wake_ms: float | None = None
+    """Run nothing before this time, unless more requests come to wait: company is worth it."""
 
 
 class _Prospects:
@@ -119,6 +121,24 @@ def choose(
             rest = run + table.overhead_ms
             best, least = Plan(batch, cost, run_ms=run, rest_ms=rest, price=price), loss
     return best
+
+
+def hold(plan: Plan, coming: int, table: CostTable, spread: Spread, now_ms: float) -> float | None:
+    """Until when a batch should stay open for requests that are being decoded.
+
+    Only under a price, when engine time is short: a larger batch takes less of it per image, and
+    while the engine rests the decoders have the cores. Never so long that a promise is at stake.
+    """
+    if plan.cost is None or plan.price <= 0 or not coming:
+        return None
+    images = sum(request.images for request in plan.run)
+    if images >= plan.cost.best_batch:
+        return None
+    whole = plan.cost.run_ms(plan.cost.best_batch) + table.overhead_ms
+    tightest = min(request.due_ms for request in plan.run) - whole * spread.bound
+    oldest = min(request.waiting_ms for request in plan.run)
+    until = min(tightest, oldest + TUNING.company * plan.run_ms)
+    return until if until > now_ms else None
 
 
 def _batch(

@@ -95,6 +95,7 @@ class Executor:
         self._on_batch = on_batch
         self._jobs: dict[Request, _Job] = {}
         self._busy = False
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def depth(self) -> int:
@@ -133,11 +134,17 @@ class Executor:
     def _step(self) -> None:
         if self._busy or not len(self._scheduler):
             return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         now = self._clock()
         plan = self._scheduler.next(now, lambda request: self._wants_late(request, now))
         for request in plan.expired:
             self._expire(request, now)
-        if plan.run:
+        if plan.wake_ms is not None:
+            delay_s = max(0.0, plan.wake_ms - now) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._step)
+        elif plan.run:
             self._busy = True
             self._scheduler.started(plan, now)
             jobs = [self._jobs[request] for request in plan.run]

@@ -150,6 +150,11 @@ class Schedule:
             request.state = State.RUNNING
 
     @property
+    def decoding(self) -> int:
+        """How many requests are on their way to the engine."""
+        return sum(request.state is State.DECODING for request in self._inside)
+
+    @property
     def rate(self) -> float:
         """Images per ms that arrive while there is work: what a run makes wait."""
         return self._arrived / (self._busy_ms + TUNING.memory_ms / 10)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from san_core.frontier import OperatingPoint
 from service.latency.catalogue import Listing
 from service.latency.model import LatencyModel
-from service.latency.quantiles import Factor, Spread
+from service.latency.quantiles import Factor, Spread, Spreads
 from service.request.request import Request, State
 from service.request.terms import Terms
 from service.scheduling import deciding, dispatching, reasons
@@ -47,7 +47,7 @@ class Scheduler:
     """Whether a point's weights are cached."""
 
     def __post_init__(self) -> None:
-        self.alone, self.queued, self.running = (Spread(self.promise) for _ in range(3))
+        self.whole, self.running = Spreads(self.promise), Spread(self.promise)
         self.calibration = Calibration()
         self.price = 0.0
         self._decode = Factor()
@@ -63,12 +63,18 @@ class Scheduler:
     @property
     def spreads(self) -> dict[str, Spread]:
         """By what they are learnt from, for the metrics."""
-        return {"alone": self.alone, "queued": self.queued, "running": self.running}
+        whole = self.whole
+        return {
+            "alone": whole.alone,
+            "short": whole.short,
+            "long": whole.long,
+            "running": self.running,
+        }
 
     def smallest_budget_ms(self, listing: Listing, decode_ms: float) -> float:
         """What a lone request must allow for a point to be promised."""
         idle = decode_ms + self.model.forward_ms(listing.shape) + self.model.overhead_ms
-        return idle * self.alone.bound
+        return idle * self.whole.alone.bound
 
     def table(self, now_ms: float, listings: Sequence[Listing] | None = None) -> CostTable:
         """What every point costs now."""
@@ -92,9 +98,10 @@ class Scheduler:
         cost = min(table.points, key=lambda c: c.unit_ms)
         least, left = cost.run_ms(request.images) + table.overhead_ms, request.left_ms(now_ms)
         total = load.least_ms + table.handover_ms + least
+        spread = self.whole.of(alone=False, total_ms=total, idle_ms=least)
         if (
-            self.queued.probability(left / total) >= self.promise
-            or self.alone.probability(left / least) < self.promise
+            spread.probability(left / total) >= self.promise
+            or self.whole.alone.probability(left / least) < self.promise
         ):
             return None
         self.schedule.refused(now_ms)
@@ -113,7 +120,7 @@ class Scheduler:
         """Decide for a request whose body is there; book it if it is served."""
         table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
         decision = deciding.decide(
-            request, table, load, (self.alone, self.queued), now_ms, decode_ms, self._cold_ms
+            request, table, load, self.whole, now_ms, decode_ms, self._cold_ms
         )
         self.price = decision.price
         option = decision.option
@@ -122,7 +129,7 @@ class Scheduler:
         if decision.verdict not in (Verdict.SERVE, Verdict.LATE):
             return decision
         listing = option.cost.listing
-        spread = self.alone if load.alone else self.queued
+        spread = self.whole.of(alone=load.alone, total_ms=option.total_ms, idle_ms=option.idle_ms)
         request.alone = load.alone
         request.point, request.side = listing.point, listing.point.resolution
         request.reason, request.expected_accuracy = decision.reason, listing.accuracy
@@ -139,7 +146,7 @@ class Scheduler:
         request.work_ms = option.cost.unit_ms * request.images
         request.least_ms = min(request.work_ms, table.floor.unit_ms * request.images)
         request.decided_ms = now_ms
-        request.rest_ms = option.total_ms
+        request.rest_ms, request.spread = option.total_ms, spread
         self.schedule.enter(request, now_ms)
         return decision
 
@@ -149,11 +156,16 @@ class Scheduler:
         """Every point with the time that a request coming now would have to allow for it."""
         request = Request("outlook", Terms(), now_ms)
         table, load = self.table(now_ms), self.schedule.load(request, now_ms)
-        spread = self.alone if load.alone else self.queued
-        found = deciding.options(
-            request, table, load, (self.alone, self.queued), now_ms, decode_ms, self._cold_ms
-        )
-        return [(o.cost.listing, o.total_ms * spread.bound) for o in found]
+        found = deciding.options(request, table, load, self.whole, now_ms, decode_ms, self._cold_ms)
+        spreads = self.whole
+        return [
+            (
+                o.cost.listing,
+                o.total_ms
+                * spreads.of(alone=load.alone, total_ms=o.total_ms, idle_ms=o.idle_ms).bound,
+            )
+            for o in found
+        ]
 
     def _cold_ms(self, cost: PointCost) -> float:
         listing = cost.listing
@@ -199,6 +211,9 @@ class Scheduler:
             if not plan.run:
                 plan = self._as_bound(first, table)
             self.price = plan.price
+            until = dispatching.hold(plan, self.schedule.decoding, table, self.running, now_ms)
+            if until is not None:
+                plan = Plan(price=plan.price, wake_ms=until)
         plan.expired = expired
         return plan
 
@@ -292,7 +307,8 @@ class Scheduler:
         """A request ran its course: learn how far its predictions were off."""
         timing, took = request.timing, now_ms - request.decided_ms
         self.model.observe_overhead(timing.total - timing.staged)
-        (self.alone if request.alone else self.queued).learn(now_ms, took / request.rest_ms)
+        if request.spread is not None:
+            request.spread.learn(now_ms, took / request.rest_ms)
         if not request.alone and request.after_ms:
             self.running.learn(now_ms, (now_ms - request.dispatched_ms) / request.after_ms)
         if request.promised and request.terms.budget_ms is not None:

@@ -27,9 +27,8 @@ class Tuning:
     """Over how much time a client's share of the engine is taken."""
     lookahead: int = 4
     """How many requests that a batch leaves behind are asked what that costs them."""
-    hopeless: float = 0.5
-    """A request that waits is given up if its chance to be in time falls below this share of the
-    promise while others are waiting: the engine's time then buys more elsewhere."""
+    company: float = 1.0
+    """While engine time has a price, a request waits for company at most this many times its run."""
 
 
 TUNING = Tuning()

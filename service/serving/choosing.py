@@ -90,7 +90,7 @@ def decide(request: Request, deployment: Deployment, images: list[Image], now_ms
     if verdict is Verdict.INACCURATE:
         raise ParameterError(reason, "min_accuracy")
     if verdict is Verdict.IMPOSSIBLE:
-        smallest = request.spent_ms(now_ms) + option.idle_ms * scheduler.alone.bound
+        smallest = request.spent_ms(now_ms) + option.idle_ms * scheduler.whole.alone.bound
         raise ImpossibleBudgetError(reason, smallest, listing.accuracy)
     if verdict is Verdict.COLD:
         deployment.request(listing.point)

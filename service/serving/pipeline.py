@@ -143,6 +143,8 @@ class Pipeline:
 
                 # decide: from the headers alone, so that a JPEG can be decoded at reduced scale
                 known = [Image(await self._header(x, request), _size(x)) for x in images]
+                if known[0].header is not None:
+                    request.size = known[0].header.width, known[0].header.height
                 seen = self._seen(received, known[0].header, deployment, request)
                 if seen is not None:
                     # the very same picture was answered before: nothing to run

@@ -21,6 +21,7 @@ from service.images.decoder import Decoder
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.tracing import make_trace
+from service.replay.recording import Recorder
 from service.request.answer import Answer, image_ids
 from service.request.request import Request
 from service.runtime.cgroups import cpu_quota
@@ -101,6 +102,7 @@ class Service:
         """How late the event loop was when last looked at."""
         self._choose_engine = choose_engine
         self._trace = make_trace(machinery.clock)
+        self._recorder = Recorder(settings.record) if settings.record is not None else None
         self._reloading = asyncio.Lock()
         self._settled = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -246,6 +248,8 @@ class Service:
             self.pipeline.deployment = None
         if self.rollout.other is not None:
             await self.rollout.other.close()
+        if self._recorder is not None:
+            self._recorder.close()
         machinery = self.machinery
         for workers in (
             machinery.decoders,
@@ -408,6 +412,8 @@ class Service:
                 self.agreement.offer(sample)
                 if self.rollout.other is not None:
                     self.rollout.offer(sample)
+        if self._recorder is not None:
+            self._recorder(record)
         if self.settings.access_log:
             log_request(record)
         if self._trace is not None:

@@ -41,8 +41,8 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
     latency = {
         str(n): LatencySchema(
             p50=round(model.forward_ms(shape, n), 3),
-            p95=round(model.forward_ms(shape, n) * scheduler.alone.at(0.95), 3),
-            p99=round(model.forward_ms(shape, n) * scheduler.alone.at(0.99), 3),
+            p95=round(model.forward_ms(shape, n) * scheduler.whole.alone.at(0.95), 3),
+            p99=round(model.forward_ms(shape, n) * scheduler.whole.alone.at(0.99), 3),
         )
         for n in sizes
     }

@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.latency.quantiles import Spread
+from service.latency.quantiles import Spreads
 from service.request.terms import OnMiss
 from service.scheduling.deciding import Verdict, decide, options, share_ms
 from service.scheduling.schedule import Load
 from tests.service.scheduling.points import listing, request, table
 
-SPREADS = Spread(0.99), Spread(0.99)
+SPREADS = Spreads(0.99)
 BUSY = Load(alone=False, running_ms=3.0, engine_ms=10.0, least_ms=6.0, waiting=3, spare_ms=40.0)
 
 

@@ -19,7 +19,6 @@ def replayed(trace, seed=1, host=TWO_CORES, events=()):
     measured, listings = reference()
     policy = Ours(measured, listings, host)
     simulation = Simulation(policy, host, measured, listings, seed)
-    policy.drop = simulation.dropped
     for at, change in events:
         simulation.machine.at(
             at,
@@ -104,7 +103,6 @@ def test_where_decoding_is_the_queue_the_resolution_stays():
     _, listings = reference()
     policy = Ours(measured, listings, host)
     simulation = Simulation(policy, host, measured, listings)
-    policy.drop = simulation.dropped
     result = simulation.run(trace)
     assert result.used[224] >= 0.95 * sum(result.used.values())
 

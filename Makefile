@@ -16,6 +16,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
 BIN      := $(VENV)/bin
+SERVICE  := $(VENV)/.service
 READY    := $(VENV)/.ready
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 PROMTOOL := $(shell command -v promtool)
@@ -35,17 +36,23 @@ help: ## Show this list
 
 setup: $(READY) ## Make the virtual environment with everything in it
 
-$(READY): pyproject.toml constraints.txt
+# One environment, two stamps: what serving on a CPU needs, and on top of it what tests, training and
+# a GPU need, torch among it.
+$(SERVICE): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or pass PYTHON=/path/to/python." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make $(VENV): on Debian and Ubuntu, install python3-venv." >&2; rm -rf $(VENV); exit 1; }
 	@test -x $(BIN)/pip || $(BIN)/python -m ensurepip --default-pip
+	$(BIN)/python -m pip install -c constraints.txt -e .
+	@touch $@
+
+$(READY): $(SERVICE)
 ifneq ($(TORCH_INDEX_URL),)
 	$(BIN)/python -m pip install --index-url "$(TORCH_INDEX_URL)" -c constraints.txt torch torchvision
 endif
 	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
 	@touch $@
 
-serve: $(READY) ## Serve a bundle (BUNDLE=, HOST=, PORT=); the embedded one by default
+serve: $(SERVICE) ## Serve a bundle (BUNDLE=, HOST=, PORT=); the embedded one by default
 	$(BIN)/san serve $(if $(BUNDLE),--bundle $(BUNDLE)) --host $(HOST) --port $(PORT)
 
 test: $(READY) ## Run the tests (TESTS= narrows them)

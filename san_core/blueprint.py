@@ -91,8 +91,9 @@ class MainNetworks:
 
     def __init__(self, bundle: Bundle, blueprint: Blueprint) -> None:
         self._config: NetworkConfig = bundle.manifest.network
-        self._calibrated = bundle.manifest.calibrated
         self._arrays = bundle.arrays
+        kept = (name.split(".") for name in self._arrays if name.startswith("calibrated."))
+        self._calibrated = tuple({int(parts[1]) for parts in kept})
         self._blueprint = blueprint
         self._check(str(bundle.path))
 

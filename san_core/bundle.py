@@ -10,6 +10,7 @@ somebody asks for it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 import os
@@ -122,8 +123,11 @@ class Bundle:
         path: Path | None = None,
         *,
         arrays: Mapping[str, Array] | None = None,
+        sha256: str = "",
     ) -> None:
         self.manifest = manifest
+        self.sha256 = sha256
+        """Of the file it was read from; empty if it was not."""
         self.extras: dict[str, Any] = dict(extras or {})
         """Tensors beside the network's: the ranges of int8."""
         self.path = path
@@ -243,7 +247,11 @@ def _read_header(path: Path) -> dict[str, Any]:
 def read_manifest(path: Path | str | None = None) -> Manifest:
     """Read only the manifest of a bundle (of the embedded default one if no path is given)."""
     path = Path(path or DEFAULT_BUNDLE)
-    text = _read_header(path).get("__metadata__", {}).get(_MANIFEST_KEY)
+    return _parse_manifest(path, _read_header(path))
+
+
+def _parse_manifest(path: Path, header: Mapping[str, Any]) -> Manifest:
+    text = header.get("__metadata__", {}).get(_MANIFEST_KEY)
     if not isinstance(text, str):
         raise ForeignFileError(
             f"{path} is a safetensors file but not a bundle: it has no manifest. "
@@ -276,11 +284,12 @@ def read(path: Path | str | None = None, *, mapped: bool = False) -> Bundle:
     file itself if it is `mapped`. A file that is overwritten in place takes a mapping with it.
     """
     path = Path(path or DEFAULT_BUNDLE)
-    manifest = read_manifest(path)
+    _read_header(path)  # tells foreign and truncated files apart
     memory: Array = np.memmap(path, np.uint8, "c") if mapped else np.fromfile(path, np.uint8)
     length = int(memory[:8].view("<u8")[0])
     try:
         header = json.loads(memory[8 : 8 + length].tobytes())
+        manifest = _parse_manifest(path, header)
         data = memory[8 + length :]
         arrays = {n: _array(data, entry) for n, entry in header.items() if n != "__metadata__"}
     except (LookupError, TypeError, *_UNREADABLE_JSON) as error:
@@ -294,6 +303,7 @@ def read(path: Path | str | None = None, *, mapped: bool = False) -> Bundle:
         manifest,
         extras={n.removeprefix(_EXTRA): t for n, t in arrays.items() if n.startswith(_EXTRA)},
         path=path,
+        sha256=hashlib.sha256(memory.data).hexdigest(),
         arrays={n.removeprefix(_NETWORK): t for n, t in arrays.items() if n.startswith(_NETWORK)},
     )
 

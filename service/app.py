@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
@@ -14,7 +15,6 @@ from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
 from service.engines.base import Engine
-from service.engines.torch_engine import TorchEngine, resolve_device
 from service.errors import EngineUnavailableError
 from service.http.auth import Authentication, Keys
 from service.http.exporter import Exporter
@@ -42,25 +42,30 @@ from service.runtime.cores import available_cores, plan_cores
 from service.runtime.thread_pool import Workers
 from service.scheduling.pricing import Host
 from service.scheduling.schedule import Schedule
-from service.serving.deployment import Engines, Machinery
+from service.serving.deployment import Machinery
 from service.serving.service import Service
 from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
 
 
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
+"""What a driver shows where there is a GPU: NVIDIA's, Windows' for Linux, AMD's."""
+
+
 def wants_gpu(settings: Settings) -> bool:
     """Whether a GPU is to be used: it is named, or there is one and nothing speaks against it."""
     if settings.device == "auto":
-        return settings.engine != "openvino" and resolve_device("auto").type == "cuda"
+        if settings.engine == "openvino" or not any(map(os.path.exists, _GPU_DEVICES)):
+            return False  # and torch, which takes seconds to import, is not asked
+        from service.engines.torch_engine import resolve_device
+
+        return resolve_device("auto").type == "cuda"
     return settings.device.startswith("cuda")
 
 
-def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
-    """OpenVINO where it works and nothing else was asked for, with torch as its stand-in.
-
-    Torch alone everywhere else, and wherever there is a GPU.
-    """
+def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
+    """OpenVINO where it works and nothing else was asked for; torch elsewhere, and on a GPU."""
     cores = max(1, available_cores() // settings.workers)
 
     def threads(engine: str) -> int:
@@ -77,20 +82,22 @@ def choose_engines(settings: Settings, bundle: Bundle) -> Engines:
                 bf16=settings.bf16,
                 cache_dir=settings.cache_dir,
             )
-            standin = TorchEngine(
-                bundle, threads=threads("torch"), max_batch=settings.max_batch, device="cpu"
-            )
-            return Engines(engine, standin)
+            return engine
         except (ImportError, EngineUnavailableError) as error:
             if settings.engine == "openvino":
                 raise EngineUnavailableError(
                     f"The OpenVINO engine cannot run here: {error}"
                 ) from error
             logger.info("OpenVINO cannot run here (%s); taking torch", error)
-    engine = TorchEngine(
+    try:
+        from service.engines.torch_engine import TorchEngine
+    except ImportError as error:
+        raise EngineUnavailableError(
+            f"The torch engine cannot run here: {error}. pip install 'san-serve[torch]'"
+        ) from error
+    return TorchEngine(
         bundle, threads=threads("torch"), max_batch=settings.max_batch, device=settings.device
     )
-    return Engines(engine, None)
 
 
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
@@ -113,7 +120,7 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         loader=Workers("load", 1),
         builders=Workers("build", 1, nice=5),
     )
-    return Service(machinery, lambda bundle: choose_engines(settings, bundle))
+    return Service(machinery, lambda bundle: choose_engine(settings, bundle))
 
 
 def make_api(

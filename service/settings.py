@@ -24,14 +24,14 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     cache_dir: Path | None = Field(
         None,
-        description="where what was measured on this host is kept; beside the bundle if it can "
-        "be written there, else the user's cache directory",
+        description="where compiled networks and what was measured on this host are kept; the "
+        "user's cache directory by default",
     )
     machine: str | None = Field(
         None,
         max_length=253,
-        description="what the machine is called whose measurements are kept; its host name by "
-        "default, which in a container may be new at each start",
+        description="name of the machine whose measurements are kept, for a cache directory that "
+        "several machines share; its CPU and quota tell it by default",
     )
 
     # what runs it
@@ -205,8 +205,10 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what the log shows"
     )
-    log_format: Literal["json", "text"] = Field(
-        "json", description="one JSON object or one line of text per event"
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto",
+        description="one JSON object or one line of text per event; auto: lines for people on a "
+        "terminal, JSON elsewhere",
     )
     access_log: bool = Field(True, description="log each classified request")
 

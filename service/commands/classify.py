@@ -8,9 +8,10 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
 
 from san_core.errors import ImageError, SanError
 from san_core.frontier import Precision
@@ -99,35 +100,44 @@ def _files(paths: list[Path]) -> Iterator[Path]:
 
 
 def _plainly(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
-    """By the library alone, at one resolution."""
-    from san_core.bundle import load
+    """By the engine alone, at one resolution."""
+    from san_core.bundle import read
     from san_core.classification import best_mode, best_resolution
+    from san_core.frontier import OperatingPoint
+    from san_core.preprocessing import decode
     from san_core.resolution import check_resolution
+    from service.app import choose_engine
+    from service.request.answer import top_k
+    from service.scheduling.executor import softmax
+    from service.settings import Settings
 
-    bundle = load(path)
+    bundle = read(path)
+    manifest = bundle.manifest
     if args.resolution is None:
-        resolution = best_resolution(bundle.manifest)
+        resolution = best_resolution(manifest)
     else:
         resolution = check_resolution(args.resolution)
-    mode = args.mode or best_mode(bundle.manifest, resolution)
+    mode = args.mode or best_mode(manifest, resolution)
+    options: dict[str, Any] = {}
+    network = choose_engine(Settings(**options), bundle).build(OperatingPoint(resolution, mode))
     failed = 0
-    with suppress(ImageError):
-        bundle.classify(images[0], resolution, mode)  # what is done once is not the image's time
     for image in images:
         began = time.perf_counter()
         try:
-            predictions = bundle.classify(image, resolution, mode, args.top_k)
+            pixels = manifest.preprocessing.to_pixels(decode(image), resolution)
         except ImageError as error:
             print(f"{image}: {error}", file=sys.stderr)
             failed += 1
             continue
+        scores = softmax(network.run(pixels[np.newaxis]))[0]
         answer = {
             "image": str(image),
             "resolution": resolution,
             "mode": mode,
             "spent_ms": round((time.perf_counter() - began) * 1000, 1),
             "predictions": [
-                {"index": p.index, "label": p.label, "score": p.score} for p in predictions
+                {"index": p.index, "label": p.label, "score": p.score}
+                for p in top_k(scores, manifest.classes, args.top_k)
             ],
         }
         if args.json:
@@ -141,7 +151,6 @@ class _File:
     """One image as the pipeline sees it."""
 
     traceparent: str | None = None
-    cancelled_by: Exception | None = None
     client = "command line"
 
     def __init__(self, path: Path, terms: Any, now_ms: float) -> None:

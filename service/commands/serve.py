@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
+import errno
+import logging
 import os
 import signal
+import socket
 import sys
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -21,6 +25,8 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
+
+logger = logging.getLogger(__name__)
 
 HELP = "Serve a bundle over HTTP: POST /classify?budget_ms=20 with an image as the body."
 
@@ -41,6 +47,7 @@ _FOREIGN = ("SAN_SERVE_", "SAN_RAY_")
 _ALIKE = 0.8
 """Similarity (difflib) from which a name counts as misspelt: one wrong letter in five."""
 _SWITCH_INTERVAL_S = 0.0005
+_BACKLOG = 2048
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     # Until the server takes it there is no bundle that could be read again, and nothing to die of.
     signal.signal(signal.SIGHUP, lambda *_: None)
 
-    # Late: torch takes seconds to import, and --help needs none of it.
+    # Late: --help needs none of it.
     from san_core.bundle import read_manifest
     from service.observability.logs import configure
 
@@ -121,9 +128,13 @@ def make_worker(settings: Settings) -> tuple[ASGIApp, type[asyncio.Protocol]]:
 
 def serve(settings: Settings) -> int:
     """Serve in this process until told to stop."""
+    begun = time.perf_counter()
+    listener = _bound(settings.host, settings.port)
     from service.app import make_app, make_service
     from service.http.server import Server, server_config
 
+    address = _address(listener)
+    logger.info("running on %s", address)
     service = make_service(settings)
     app = make_app(settings, service)
     server = Server(server_config(app, settings), service, settings.drain_grace_s)
@@ -131,8 +142,40 @@ def serve(settings: Settings) -> int:
     def give_up(_: BaseException) -> None:
         server.should_exit = True
 
+    def announce() -> None:
+        facts = {"ready_s": round(time.perf_counter() - begun, 3), "address": address}
+        logger.info("ready", extra={"facts": facts})
+
     service.on_fatal = give_up
-    server.run()
+    service.on_ready = announce
+    server.run(sockets=[listener])
     if service.failure:
         raise SettingsError(service.failure)
     return 0
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket on the address, before anything else is begun; one sentence if it cannot be had."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+        made.listen(_BACKLOG)  # who comes early waits
+    except OSError as error:
+        made.close()
+        raise SettingsError(_why_not(host, port, error)) from error
+    return made
+
+
+def _why_not(host: str, port: int, error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"Port {port} is taken: stop what listens there, or name another with --port."
+        case errno.EACCES:
+            return f"Port {port} needs rights that this user does not have; name one from 1024 up."
+    return f"Cannot listen on {host}: {error.strerror or error}. Name another address with --host."
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from san_core.bundle import Bundle
+    from san_core.cost import Cost
     from san_core.frontier import OperatingPoint
 
 
@@ -50,6 +51,9 @@ class RunnableNetwork(Protocol):
         the caller's to keep.
         """
 
+    def finish(self) -> None:
+        """Make ready what is not needed for a first answer: batches. Slow; on any thread, once."""
+
 
 class Engine(Protocol):
     """Generates, compiles and runs main networks of one bundle on one device."""
@@ -74,6 +78,9 @@ class Engine(Protocol):
 
         Slow; thread-safe; never called on the event loop.
         """
+
+    def cost(self, resolution: int, precision: str) -> Cost:
+        """What one image costs at a shape: multiply-adds and bytes; not for the event loop."""
 
     def close(self) -> None:
         """Release the device; no network built by this engine runs afterwards."""

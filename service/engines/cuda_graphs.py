@@ -139,6 +139,9 @@ class GraphedNetwork:
         staging.reserve(self._input.numel(), self._output.numel())
         self._graphs = self._captured()
 
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
     @property
     def captured(self) -> tuple[int, ...]:
         """Batch sizes that are replayed."""

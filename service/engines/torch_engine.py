@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from san_core.bundle import Bundle
+from san_core.cost import Cost, cost
 from san_core.folding import FoldedArchitecture
 from san_core.frontier import OperatingPoint
 from service.engines.base import Images, RunnableNetwork, batch_sizes
@@ -44,6 +45,9 @@ class TorchNetwork:
             result: NDArray[np.float32] = logits.numpy()
         return result
 
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
 
 class TorchEngine:
     """Generates, folds and runs main networks with torch."""
@@ -62,6 +66,7 @@ class TorchEngine:
     ) -> None:
         """Move the meta network to the device; `graphs` is CUDA itself unless a test says more."""
         self._device = resolve_device(device)
+        self._bundle = bundle
         self._threads = threads
         self._sizes = batch_sizes(max_batch)
         if graphs is None and self._device.type == "cuda":
@@ -108,6 +113,11 @@ class TorchEngine:
             weights = self._weights(point)
         size = sum(t.numel() * t.element_size() for t in weights.values())
         return TorchNetwork(point, size, self._folded.module, weights, self._normalise)
+
+    def cost(self, resolution: int, precision: str) -> Cost:
+        """What one image costs."""
+        assert precision == "float"
+        return cost(self._bundle.network, resolution)
 
     def close(self) -> None:
         """Nothing to release beyond what the garbage collector does."""

@@ -142,6 +142,10 @@ class WeightCache:
         size = self._sizes.get(point, 0)
         return len(self) < self._max_networks and self.bytes + size <= self.capacity_bytes
 
+    def peek(self, point: OperatingPoint) -> RunnableNetwork | None:
+        """The network if it is cached; does not count as a use."""
+        return self._store.get(point) if point in self._store else None
+
     def ready(self, point: OperatingPoint) -> RunnableNetwork | None:
         """The network if it is cached; counts as a use."""
         network = self._store.get(point)
@@ -150,11 +154,6 @@ class WeightCache:
         else:
             self.facts.hits += 1
             self._entries[point].hits += 1
-        return network
-
-    def peek(self, point: OperatingPoint) -> RunnableNetwork | None:
-        """The network if it is cached, for a request that was counted already."""
-        network: RunnableNetwork | None = self._store.get(point)
         return network
 
     def request(

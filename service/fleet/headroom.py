@@ -35,10 +35,20 @@ class Headroom:
         left = budget_ms - behind * self.work_ms
         return max((a for a, needed in self.points if needed <= left), default=0.0)
 
-    def slack_ms(self, budget_ms: float, behind: float = 0.0) -> float:
-        """What would be left of a budget at the fastest point; negative if it is too short."""
-        fastest = min((needed for _, needed in self.points), default=float("inf"))
-        return budget_ms - behind * self.work_ms - fastest
+    def expected(self, budget_ms: float, behind: float = 0.0) -> float:
+        """The same without steps: between two points, in proportion to the budget.
+
+        Reports are a little old, and a step would take a hair for a point of accuracy.
+        """
+        left = budget_ms - behind * self.work_ms
+        best = 0.0
+        for (low, low_ms), (high, high_ms) in pairwise((*self.points, (0.0, float("inf")))):
+            if left < low_ms:
+                break
+            best = low
+            if low_ms < left < high_ms < float("inf"):
+                best += (high - low) * (left - low_ms) / (high_ms - low_ms)
+        return best
 
     def header(self) -> bytes:
         """As ORCA's text."""

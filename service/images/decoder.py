@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from san_core.errors import ImageTooLargeError
 from san_core.preprocessing import MAX_PIXELS, ImageHeader, Preprocessing, decode, inspect
@@ -18,8 +20,8 @@ from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
 
 _MOST_KEPT = 3
-"""A decoded square of more than this many times the resolution is not kept: smaller resolutions
-are then made of the resized pixels, and what waits takes little memory."""
+"""Decoded pixels of more than this many times the resolution are not kept: smaller resolutions are
+then made of the resized ones, and what waits takes little memory."""
 _MOST_SCANS = 100
 _MOST_SCANNED_MEGAPIXELS = 1000
 """Scans x megapixels, about a millisecond each. A progressive photograph has about ten scans."""
@@ -27,21 +29,18 @@ _MOST_SCANNED_MEGAPIXELS = 1000
 
 @dataclass(slots=True)
 class Decoded:
-    """One image's pixels: at the resolution it was decoded for, and at the scale they came in."""
+    """One image's pixels, at the resolution it was decoded for and, if asked, at smaller ones."""
 
     pixels: NDArray[np.uint8]
     """[T, T, 3]."""
-    square: NDArray[np.uint8]
-    """What smaller resolutions are made of; `pixels` where the decoded image is huge."""
-    preprocessing: Preprocessing
+    smaller: Callable[[int], NDArray[np.uint8]]
+    """Makes them for a smaller resolution, of the pixels at the scale they were decoded at."""
     started_ms: float = 0.0
     took_ms: float = 0.0
 
     def at(self, resolution: int) -> NDArray[np.uint8]:
         """The pixels [T, T, 3] at a resolution up to the one they were decoded for."""
-        if resolution == len(self.pixels):
-            return self.pixels
-        return jpeg.resize(self.square, self.preprocessing, resolution)
+        return self.pixels if resolution == len(self.pixels) else self.smaller(resolution)
 
 
 class Decoder:
@@ -114,16 +113,21 @@ def to_pixels(
     data: bytes, preprocessing: Preprocessing, resolution: int, max_pixels: int = MAX_PIXELS
 ) -> Decoded:
     """Decode, crop and resize; the short way if it is a plain JPEG."""
-    square = jpeg.to_square(data, preprocessing, resolution, max_pixels=max_pixels)
-    if square is not None:
-        pixels = jpeg.resize(square, preprocessing, resolution)
-        if len(square) > _MOST_KEPT * resolution:
-            square = pixels
-    else:
+    image = jpeg.decode(data, preprocessing, resolution, max_pixels=max_pixels)
+    if image is None:
         at_least = preprocessing.least_side(resolution)
-        image = decode(data, max_pixels=max_pixels, at_least=at_least)
-        square = pixels = preprocessing.to_pixels(image, resolution)
-    return Decoded(pixels, square, preprocessing)
+        other = decode(data, max_pixels=max_pixels, at_least=at_least)
+        pixels = preprocessing.to_pixels(other, resolution)
+    else:
+        pixels = image.at(resolution)
+        if max(image.pixels.shape) <= _MOST_KEPT * resolution:
+            return Decoded(pixels, image.at)
+    return Decoded(pixels, partial(_shrunk, pixels))
+
+
+def _shrunk(pixels: NDArray[np.uint8], resolution: int) -> NDArray[np.uint8]:
+    size = (resolution, resolution)
+    return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR))
 
 
 def to_input(

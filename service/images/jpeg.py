@@ -1,74 +1,36 @@
 """The short way from a JPEG to what the network sees; Pillow's is the long one, and the reference.
 
-libjpeg-turbo decodes at a half, a quarter, … of the size where that suffices, torch's 8-bit kernels
-crop and resize. Both let go of the interpreter, so decoder threads run side by side. Half the time
-of the reference for a photograph of 500 pixels, and the same top-1 (`python -m benchmarks.decode`).
-
-The crop is rounded to whole pixels of the decoded image, where the reference cuts through them.
+libjpeg-turbo decodes at a half, a quarter, … of the size where that suffices, into the memory that
+Pillow then crops and resizes in one step, as the reference does. Both let go of the interpreter, so
+decoder threads run side by side (`python -m benchmarks.decode`).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 import simplejpeg
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from threadpoolctl import ThreadpoolController
-from torch.nn import functional
 
 from san_core.preprocessing import Preprocessing
 from service.images.header import SCAN, reduction, segments
 
 _ORIENTATION = 0x0112
 _EXIF = 0xE1
-_openmp = ThreadpoolController().select(user_api="openmp")
-
-
-_alone: Callable[[], AbstractContextManager[object]] = (
-    nullcontext
-    if torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    else partial(_openmp.limit, limits=1)
-)
-"""Has torch resize on this thread only, as it does by itself with AVX. Helpers would be no faster,
-and then spin for milliseconds on cores the engine needs."""
-
-
-def _crop(preprocessing: Preprocessing, width: int, height: int) -> tuple[slice, slice]:
-    """Return the rows and columns of the centred square, in whole pixels."""
-    left, top, right, _ = preprocessing.box(width, height)
-    side = max(1, round(right - left))
-    x, y = round(left), round(top)
-    x, y = min(x, width - side), min(y, height - side)
-    return slice(y, y + side), slice(x, x + side)
-
-
-def crop(pixels: NDArray[np.uint8], preprocessing: Preprocessing) -> NDArray[np.uint8]:
-    """Cut the centred square that the network will see out of pixels [h, w, 3]."""
-    height, width, _ = pixels.shape
-    rows, columns = _crop(preprocessing, width, height)
-    return np.ascontiguousarray(pixels[rows, columns])
 
 
 def resize(
-    square: NDArray[np.uint8], preprocessing: Preprocessing, resolution: int
+    pixels: NDArray[np.uint8], preprocessing: Preprocessing, resolution: int
 ) -> NDArray[np.uint8]:
-    """Resize a contiguous square of pixels to [T, T, 3]."""
-    with _alone():
-        resized = functional.interpolate(
-            # A view: NHWC is channels_last.
-            torch.from_numpy(square.reshape(1, *square.shape).transpose(0, 3, 1, 2)),
-            (resolution, resolution),
-            mode=preprocessing.interpolation,
-            antialias=True,
-        )
-    result: NDArray[np.uint8] = resized.numpy()[0].transpose(1, 2, 0)
-    return result
+    """Crop and resize pixels [h, w, 4], the last of them unused, to [T, T, 3]."""
+    height, width, _ = pixels.shape
+    # A view: Pillow keeps RGB in four bytes as well.
+    image = Image.frombuffer("RGBX", (width, height), pixels, "raw", "RGBX", 0, 1)
+    resized = preprocessing.to_pixels(image, resolution)
+    return np.ascontiguousarray(resized[:, :, :3])
 
 
 def _orientation(data: bytes) -> int:
@@ -95,6 +57,20 @@ def _upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     return pixels
 
 
+@dataclass(slots=True)
+class DecodedJpeg:
+    """A JPEG's pixels at the scale they were decoded at, as they lie in the file."""
+
+    pixels: NDArray[np.uint8]
+    """[h, w, 4], the last of them unused."""
+    orientation: int
+    preprocessing: Preprocessing
+
+    def at(self, resolution: int) -> NDArray[np.uint8]:
+        """Cropped, resized and upright: [T, T, 3]."""
+        return _upright(resize(self.pixels, self.preprocessing, resolution), self.orientation)
+
+
 def to_pixels(
     data: bytes,
     preprocessing: Preprocessing,
@@ -102,19 +78,19 @@ def to_pixels(
     *,
     max_pixels: int | None = None,
 ) -> NDArray[np.uint8] | None:
-    """Decode, crop and resize a JPEG to pixels [T, T, 3], upright; None as `to_square`."""
-    square = to_square(data, preprocessing, resolution, max_pixels=max_pixels)
-    return None if square is None else resize(square, preprocessing, resolution)
+    """Decode, crop and resize a JPEG to pixels [T, T, 3], upright; None as `decode`."""
+    image = decode(data, preprocessing, resolution, max_pixels=max_pixels)
+    return None if image is None else image.at(resolution)
 
 
-def to_square(
+def decode(
     data: bytes,
     preprocessing: Preprocessing,
     resolution: int,
     *,
     max_pixels: int | None = None,
-) -> NDArray[np.uint8] | None:
-    """Decode a JPEG at a scale that suffices for a resolution; the centred square, upright.
+) -> DecodedJpeg | None:
+    """Decode a JPEG at a scale that suffices for a resolution.
 
     None if it is not a plain JPEG (another format, CMYK, damaged, too large): the reference then
     decodes it, or says what is wrong with it.
@@ -130,8 +106,8 @@ def to_square(
         orientation = _orientation(data)
         factor = reduction(min(width, height), preprocessing.least_side(resolution))
         pixels = simplejpeg.decode_jpeg(
-            data, "RGB", min_height=height // factor, min_width=width // factor, min_factor=factor
+            data, "RGBX", min_height=height // factor, min_width=width // factor, min_factor=factor
         )
     except (ValueError, OSError, SyntaxError, TypeError):
         return None
-    return np.ascontiguousarray(_upright(crop(pixels, preprocessing), orientation))
+    return DecodedJpeg(pixels, orientation, preprocessing)

@@ -11,6 +11,9 @@ from san_core.frontier import OperatingPoint, Precision
 from san_core.mode import Mode
 from san_core.resolution import Provenance, provenance
 
+_WORTHWHILE = 0.005
+"""Half a point of accuracy: less is not worth a network that is built, measured and kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -50,19 +53,32 @@ class Catalogue:
         """The listings that pins on the resolution, the mode and the precision leave."""
         self.best = max(self.listings, key=lambda listing: listing.rank)
 
-    def worth_measuring(self) -> tuple[Listing, ...]:
-        """The points that can be on the frontier: a larger input is never faster.
+    def worth_building(self) -> tuple[Listing, ...]:
+        """The points that can be on the frontier and move it, smallest first.
 
-        Per precision, smallest first; a point no better than a smaller one is left out.
+        A larger input is never faster, and no precision is slower than float: a point no better
+        than a faster one is left out, and one that adds less than half a point to the next smaller
+        one of its precision, unless it is the best of all.
         """
         kept: list[Listing] = []
-        best: dict[str, float] = {}
-        for listing in sorted(self.listings, key=lambda x: (x.point.resolution, -x.rank)):
-            precision = listing.point.precision
-            if listing.rank > best.get(precision, float("-inf")):
-                best[precision] = listing.rank
+        for precision in sorted({x.point.precision for x in self.listings}, reverse=True):
+            level = max((x.rank for x in kept), default=float("-inf"))
+            for listing in sorted(self.listings, key=lambda x: (x.point.resolution, -x.rank)):
+                if listing.point.precision != precision or listing.rank <= level:
+                    continue
+                little = listing.accuracy is not None and listing.rank < level + _WORTHWHILE
+                if little and listing is not self.best:
+                    continue
                 kept.append(listing)
-        return tuple(kept)
+                level = listing.rank
+        return tuple(sorted(kept, key=lambda x: x.shape))
+
+    def essential(self) -> tuple[Listing, ...]:
+        """Enough to answer any budget: of the fastest precision the best, a middle, the least."""
+        worth = self.worth_building()
+        fastest = max(x.point.precision for x in worth)
+        same = [x for x in worth if x.point.precision == fastest]
+        return tuple(dict.fromkeys((same[-1], same[len(same) // 2], same[0])))
 
     def _find(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from san_core.preprocessing import ImageHeader
 from service.latency.catalogue import Listing
-from service.latency.model import DecodeCost, Measurements, decode_scale, decode_work
+from service.latency.model import DecodeCost, LatencyModel, decode_scale, decode_work
 from service.request.request import Idle
 
 _SPREAD = 1.5
@@ -26,14 +26,14 @@ class IdleHost:
 
     def __init__(
         self,
-        measurements: Measurements,
+        model: LatencyModel,
         frontier: Sequence[Listing],
         least_side: Callable[[int], int],
     ) -> None:
-        self._decode = measurements.decode
+        self._decode = model.measurements.decode
         self._points = [
             (
-                _SPREAD * (measurements.curves[x.shape].at(1) + _OVERHEAD_MS),
+                _SPREAD * (model.curve(x.shape).at(1) + _OVERHEAD_MS),
                 least_side(x.point.resolution),
                 x.accuracy,
             )

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -140,6 +140,11 @@ class Measurements:
     standin_ms: dict[int, float] = field(default_factory=dict)
     """How long the stand-in engine takes from nothing to an answer, per resolution."""
 
+    def without(self, shapes: Collection[Shape]) -> Measurements:
+        """All but some shapes' times."""
+        curves = {shape: curve for shape, curve in self.curves.items() if shape not in shapes}
+        return replace(self, curves=curves)
+
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return {
@@ -191,6 +196,42 @@ def _four(values: Sequence[Any]) -> tuple[float, float, float, float]:
     return a, b, c, d
 
 
+_OVER_INT8 = 2.0
+"""How much longer float takes than int8 where only one of them was measured: 1.8 to 2.5 times on
+CPUs with VNNI (`docs/performance.md`)."""
+
+
+def interpolated(curves: Mapping[Shape, Curve], shape: Shape) -> Curve:
+    """The times of a shape that was not measured, from those that were.
+
+    Work grows with the pixels, so times lie on straight lines over them; beyond the ends they are
+    in proportion, though half of the nearest is the least.
+    """
+    resolution, precision = shape
+    same = sorted(s for s in curves if s[1] == precision)
+    factor = 1.0
+    if not same:
+        same = sorted(curves)
+        factor = _OVER_INT8 if precision == "float" else 1 / _OVER_INT8
+    pixels = resolution**2
+    below = [s for s in same if s[0] <= resolution]
+    above = [s for s in same if s[0] > resolution]
+    if below and above:
+        low, high = below[-1], above[0]
+        share = (pixels - low[0] ** 2) / (high[0] ** 2 - low[0] ** 2)
+        sizes = curves[low].sizes
+        return Curve(
+            sizes,
+            tuple(
+                factor * ((1 - share) * curves[low].at(n) + share * curves[high].at(n))
+                for n in sizes
+            ),
+        )
+    near = below[-1] if below else above[0]
+    factor *= max(pixels / near[0] ** 2, 0.5)
+    return Curve(curves[near].sizes, tuple(factor * ms for ms in curves[near].ms))
+
+
 class LatencyModel:
     """Predicts the median of every part of a request's time."""
 
@@ -215,14 +256,13 @@ class LatencyModel:
             known = self._estimates[shape] = self._estimate(shape)
         return known
 
+    def update(self, curves: Mapping[Shape, Curve]) -> None:
+        """Take over newly measured times."""
+        self.measurements.curves.update(curves)
+        self._estimates.clear()
+
     def _estimate(self, shape: Shape) -> Curve:
-        resolution, precision = shape
-        curves = self.measurements.curves
-        same = [s for s in curves if s[1] == precision] or list(curves)
-        near = min(same, key=lambda s: abs(s[0] - resolution))
-        factor = (resolution / near[0]) ** 2
-        base = curves[near]
-        return Curve(base.sizes, tuple(ms * max(factor, 0.5) for ms in base.ms))
+        return interpolated(self.measurements.curves, shape)
 
     def base_ms(self, shape: Shape, batch: int) -> float:
         """A run's time as measured and learnt for this shape, at pace 1."""

@@ -16,7 +16,7 @@ _CPUSETS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
 
 def granted_cores(root: Path = Path("/")) -> int | None:
     """Whole cores that the groups of this process grant it; None if they set no limit."""
-    limits = []
+    limits: list[float] = []
     for group in _groups(root):
         limits += [limit for limit in (_quota_v2(group), _quota_v1(group)) if limit is not None]
         cpuset = _cpuset(group)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass
+from pathlib import Path
 
 from service.runtime.cgroups import granted_cores
 
@@ -14,6 +16,17 @@ class CorePlan:
 
     engine: int
     decode: int
+
+
+def cpu_model() -> str:
+    """What the CPU calls itself."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def available_cores() -> int:

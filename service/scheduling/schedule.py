@@ -213,13 +213,12 @@ class Schedule:
         if gone <= 0:
             return
         self._seen_ms = now_ms
-        keep = exp(-gone / TUNING.idle_memory_ms)
         if self._inside:
-            keep *= exp(-gone / TUNING.memory_ms)
+            keep = exp(-gone / TUNING.memory_ms)
             self._busy_ms = self._busy_ms * keep + gone
+            self._arrived *= keep
         else:
-            self._busy_ms *= keep
-        self._arrived *= keep
+            self._arrived *= exp(-gone / TUNING.idle_memory_ms)
 
     def _share_out(self, now_ms: float, unit_ms: float) -> None:
         """Max-min fair shares: clients that want less than an equal part have it.

@@ -15,8 +15,8 @@ class Tuning:
     """Part of the engine's time that is shared out; the rest absorbs what nobody foresaw."""
     memory_ms: float = 400.0
     """Over how much busy time the arrival rate is averaged."""
-    idle_memory_ms: float = 2000.0
-    """Over how much time, busy or not, it is forgotten."""
+    idle_memory_ms: float = 400.0
+    """Over how much idle time it is forgotten: a second after a burst, a tenth of it is left."""
     thin: float = 0.05
     """A point may count as the floor if its accuracy per millisecond is within this of the best:
     of near equals the more accurate one."""
@@ -28,7 +28,7 @@ class Tuning:
     lookahead: int = 4
     """How many requests that a batch leaves behind are asked what that costs them."""
     company: float = 1.0
-    """While engine time has a price, a request waits for company at most this many times its run."""
+    """While engine time has a price, a request waits for company at most so many times its run."""
 
 
 TUNING = Tuning()

@@ -7,6 +7,7 @@ import gc
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from san_core.errors import SanError
@@ -30,7 +31,9 @@ from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
 from service.serving.answers import AnswerCache
 from service.serving.choosing import Limits
-from service.serving.deployment import Deployment, EngineChoice, Machinery, deploy
+from service.serving.completion import Completion
+from service.serving.deploying import deploy
+from service.serving.deployment import Deployment, EngineChoice, Machinery
 from service.serving.feedback import FeedbackStore, Judgement, Remembered
 from service.serving.headroom import HeadroomReport
 from service.serving.idle_sampler import Sample
@@ -46,6 +49,10 @@ logger = logging.getLogger(__name__)
 _DRIFT_CHECK_S = 10.0
 _LAG_CHECK_S = 0.5
 _PREPARE_S = 20.0
+_MEASURE_AGAIN_S = 30.0
+"""Between looks at whether times must be taken again."""
+_PATIENCE_MS, _LOOK_AGAIN_S = 1000.0, 0.02
+"""How long what is done behind requests waits for there to be none, and how often it looks."""
 _BESIDE = 4
 """A candidate gets one part in so many of the memory for networks."""
 
@@ -95,6 +102,8 @@ class Service:
         self._headroom = HeadroomReport(self.admission, machinery.schedule, machinery.clock)
         self.on_fatal: Callable[[BaseException], None] = lambda _: None
         """Called if the first bundle cannot be served: nothing is left to wait for."""
+        self.on_ready: Callable[[], None] = lambda: logger.info("ready")
+        """Called once, when requests are taken."""
         self.leaving = False
         """Told to stop: no longer ready, though still serving while the grace lasts."""
         self.failure: str | None = None
@@ -262,7 +271,8 @@ class Service:
     async def _first_deployment(self) -> None:
         try:
             async with turn(self.settings.cache_dir):
-                deployment = await self._deploy(self.settings.bundle)
+                deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
+                await self._rehearse(deployment)
         except Exception as error:
             self.failure = str(error)
             self._settled.set()
@@ -276,7 +286,7 @@ class Service:
         # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()
         gc.freeze()
-        logger.info("ready")
+        self.on_ready()
         self.rollout.note("served", deployment)
         if self.settings.candidate is not None:
             await self.load_candidate(self.settings.candidate, self.settings.canary)
@@ -332,10 +342,9 @@ class Service:
             logger.info("no rehearsal: %s", error)
 
     async def _prepare(self, deployment: Deployment) -> None:
-        """Make all of a deployment's frontier ready, in the time there is.
+        """Make all of a deployment's frontier ready, in the time there is, while another serves.
 
-        Who sends traffic to a service that is ready does not want to share the cores with builds.
-        But a bundle must not wait for ever on a busy host: it always has a point that is ready.
+        But a bundle must not wait for ever on a busy host: its essential points are ready.
         """
         try:
             try:
@@ -352,7 +361,24 @@ class Service:
         self.ledger.resolutions = frozenset(deployment.catalogue.resolutions)
         deployment.cache.enlarge(self.settings.cache_megabytes * MEGA)
         self.pipeline.deployment = deployment
-        self._spawn(deployment.warm_frontier(), "warm up")
+        self._spawn(self._complete(deployment), "complete")
+
+    async def _complete(self, deployment: Deployment) -> None:
+        """Add what a first answer did not need; then look after the times while it serves."""
+        turns = partial(turn, self.settings.cache_dir)
+        completion = Completion(deployment, self.machinery, self._quiet, turns)
+        await completion.run()
+        while self.deployment is deployment:
+            await asyncio.sleep(_MEASURE_AGAIN_S)
+            drifted = deployment.model.has_drifted(self.clock())
+            if (completion.noisy or drifted) and not self.admission.inside:
+                await completion.measure_again(None if drifted else completion.noisy)
+
+    async def _quiet(self) -> None:
+        """Return when no request is inside; after a while in any case."""
+        patience = self.clock() + _PATIENCE_MS
+        while self.admission.inside and self.clock() < patience:  # noqa: ASYNC110 (no event tells)
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     def _retire_later(self, old: Deployment) -> None:
         self._spawn(self._retire(old), "retire")

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -8,7 +9,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from san_core.bundle import Accuracy, Manifest, load, read_manifest, replace_accuracy, save
+from san_core.bundle import Accuracy, Manifest, load, read, read_manifest, replace_accuracy, save
 from san_core.errors import (
     BundleError,
     BundleMismatchError,
@@ -106,6 +107,16 @@ def test_float32_tensors_are_not_copied_out_of_the_mapping(file: Path) -> None:
         if line.endswith(file.name)
     ]
     assert any(start <= weight.data_ptr() < end for start, end in mapped)
+
+
+def test_what_was_read_outlives_its_file(file: Path) -> None:
+    expected = load(file).network.generate(64)
+    expected = {name: tensor.clone() for name, tensor in expected.items()}
+    bundle = read(file)
+    assert bundle.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    file.write_bytes(b"")
+    found = bundle.network.generate(64)
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 def test_a_file_cut_anywhere_is_reported_as_truncated_or_foreign(file: Path) -> None:

@@ -24,7 +24,6 @@ from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.app import make_app, make_service
 from service.engines.base import Engine
 from service.http.server import Server, server_config
-from service.serving.deployment import Engines
 from service.serving.service import Service
 from service.settings import Settings
 
@@ -96,7 +95,7 @@ def serving(
     """Run a server in a thread until the block ends, perhaps with an engine of the test's own."""
     service = make_service(settings)
     if engine is not None:
-        service._choose_engine = lambda _: Engines(engine, None)
+        service._choose_engine = lambda _: engine
     server = Server(server_config(make_app(settings, service), settings), service)
     listener = socket.create_server((settings.host, 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -49,7 +49,7 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
     at_least = deployment.preprocessing.least_side(point.resolution)
     work = decode_work(_TYPICAL, _TYPICAL_BYTES, at_least)
     smallest = scheduler.smallest_budget_ms(listing, model.decode_ms(work))
-    cost = deployment.costs[shape]
+    cost = deployment.cost(shape)
     measured = listing.measured
     return OperatingPointSchema(
         resolution=point.resolution,

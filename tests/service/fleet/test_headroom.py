@@ -17,7 +17,14 @@ ROOM = Headroom(((0.25, 4.0), (0.5, 8.0), (0.75, 20.0)), 1.5, 0.01, 120.0, 0.4)
 )
 def test_a_budget_buys_what_fits_behind_those_already_sent(budget_ms, behind, accuracy):
     assert ROOM.accuracy(budget_ms, behind) == accuracy
-    assert (ROOM.slack_ms(budget_ms, behind) >= 0) == (accuracy > 0)
+    assert (ROOM.expected(budget_ms, behind) > 0) == (accuracy > 0)
+    assert ROOM.expected(budget_ms, behind) >= accuracy
+
+
+def test_between_two_points_it_is_in_proportion():
+    assert ROOM.expected(6.0) == pytest.approx(0.375)
+    assert ROOM.expected(14.0) == pytest.approx(0.625)
+    assert ROOM.expected(100.0) == 0.75
 
 
 def test_the_header_says_the_same():

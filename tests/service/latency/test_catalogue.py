@@ -38,14 +38,40 @@ def test_only_precisions_the_engine_has():
     assert len(Catalogue(MEASURED, ("float", "int8")).listings) == 7
 
 
-def test_points_that_cannot_be_on_the_frontier_are_not_measured():
-    worth = [x.point for x in Catalogue(MEASURED, ("float",)).worth_measuring()]
+def test_points_that_cannot_be_on_the_frontier_are_not_built():
+    worth = [x.point for x in Catalogue(MEASURED, ("float",)).worth_building()]
     assert worth == [
         OperatingPoint(64),
         OperatingPoint(96),
         OperatingPoint(112, Mode.DATA_FREE),
         OperatingPoint(128),
     ]
+
+
+def test_points_that_hardly_move_the_frontier_are_not_built_but_the_best_is():
+    made = manifest(
+        [
+            (64, Mode.PROXY, "int8", 0.5, 10),
+            (80, Mode.PROXY, "int8", 0.503, 10),
+            (96, Mode.PROXY, "int8", 0.7, 10),
+            (96, Mode.PROXY, "float", 0.699, 10),
+            (112, Mode.PROXY, "float", 0.702, 10),
+            (128, Mode.PROXY, "float", 0.703, 10),
+        ]
+    )
+    catalogue = Catalogue(made, ("float", "int8"))
+    assert [x.shape for x in catalogue.worth_building()] == [
+        (64, "int8"),
+        (96, "int8"),
+        (128, "float"),
+    ]
+    assert [x.shape for x in catalogue.essential()] == [(96, "int8"), (64, "int8")]
+
+
+def test_without_an_evaluation_every_trained_resolution_is_built():
+    catalogue = Catalogue(manifest(), ("float",))
+    assert [x.point.resolution for x in catalogue.worth_building()] == [64, 96, 128]
+    assert [x.point.resolution for x in catalogue.essential()] == [128, 96, 64]
 
 
 def test_a_pin_leaves_what_was_evaluated_there():

@@ -6,7 +6,7 @@ from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader
 from service.latency.catalogue import Listing
 from service.latency.idle import IdleHost
-from service.latency.model import Curve, DecodeCost, Measurements
+from service.latency.model import Curve, DecodeCost, LatencyModel, Measurements
 
 PHOTO = ImageHeader("JPEG", 500, 375, 1)
 
@@ -21,7 +21,7 @@ def host():
         Listing(OperatingPoint(64), 0.3, 0.3),
         Listing(OperatingPoint(224), 0.7, 0.7),
     ]
-    return IdleHost(measurements, frontier, lambda resolution: resolution)
+    return IdleHost(LatencyModel(measurements), frontier, lambda resolution: resolution)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from service.latency.model import (
     LatencyModel,
     Measurements,
     decode_work,
+    interpolated,
 )
 
 SMALL, LARGE = (64, "float"), (128, "float")
@@ -78,7 +79,18 @@ def test_drift_is_seen_and_passes():
 def test_an_unmeasured_resolution_scales_with_its_pixels():
     model = LatencyModel(measured())
     assert model.forward_ms((256, "float")) == pytest.approx(24.0)
-    assert model.forward_ms((64, "int8")) == pytest.approx(2.0)
+    assert model.forward_ms((64, "int8")) == pytest.approx(1.0)  # half of float
+
+
+def test_between_measured_resolutions_time_is_straight_over_pixels():
+    curves = {(30, "int8"): Curve((1, 2), (1.0, 2.0)), (50, "int8"): Curve((1, 2), (2.0, 4.0))}
+    curve = interpolated(curves, (40, "int8"))
+    assert curve.at(1) == pytest.approx(1 + 700 / 1600)
+    assert curve.at(2) == pytest.approx(2 + 2 * 700 / 1600)
+    model = LatencyModel(Measurements(curves=curves))
+    assert model.curve((40, "int8")) == curve
+    model.update({(40, "int8"): Curve((1,), (1.5,))})
+    assert model.curve((40, "int8")).at(1) == 1.5
 
 
 def test_jpegs_are_decoded_at_reduced_scale_and_the_work_says_so():

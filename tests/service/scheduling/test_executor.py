@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from san_core.frontier import OperatingPoint
-from san_core.preprocessing import Preprocessing
 from service.errors import ExpiredError
-from service.images.decoder import Decoded
 from service.latency.catalogue import Listing
 from service.latency.model import Curve, LatencyModel, Measurements
 from service.request.request import Request
@@ -179,13 +177,6 @@ def test_the_images_of_one_request_run_together_in_as_many_batches_as_they_need(
         assert ran.scores.argmax(axis=1).tolist() == [0, 1, 2, 3, 0, 1]
 
     asyncio.run(story())
-
-
-def test_pixels_decoded_for_more_are_brought_to_what_runs():
-    square = np.random.default_rng(0).integers(0, 256, (80, 80, 3), dtype=np.uint8)
-    decoded = Decoded(square[:64, :64].copy(), square, Preprocessing())
-    assert decoded.at(64) is decoded.pixels
-    assert decoded.at(32).shape == (32, 32, 3)
 
 
 def test_softmax_survives_large_logits():

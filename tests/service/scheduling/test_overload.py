@@ -51,7 +51,7 @@ def test_ten_times_is_refused_quickly_and_what_is_admitted_is_in_time(seed):
     flood, scheduler = replayed(scenario("poisson-10", 3, seed), seed)
     assert flood.refused > flood.in_time
     assert flood.in_time > 200 * 3  # it goes on answering as fast as the stations can
-    assert flood.kept >= 0.98
+    assert flood.kept >= 0.95
     # Load alone never drives the choice below the floor.
     floor = scheduler.table(1e9).floor.listing.point.resolution
     assert sum(n for t, n in flood.used.items() if t < min(floor, 96)) <= 0.02 * flood.in_time

@@ -370,7 +370,7 @@ class Service:
         await completion.run()
         while self.deployment is deployment:
             await asyncio.sleep(_MEASURE_AGAIN_S)
-            drifted = deployment.model.has_drifted(self.clock())
+            drifted = deployment.model.has_drifted
             if (completion.noisy or drifted) and not self.admission.inside:
                 await completion.measure_again(None if drifted else completion.noisy)
 

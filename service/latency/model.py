@@ -260,6 +260,9 @@ class LatencyModel:
         """Take over newly measured times."""
         self.measurements.curves.update(curves)
         self._estimates.clear()
+        # What was learnt was relative to the old ones.
+        self._own.clear()
+        self._alone, self._busy = Factor(), Factor()
 
     def _estimate(self, shape: Shape) -> Curve:
         return interpolated(self.measurements.curves, shape)

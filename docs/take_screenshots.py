@@ -36,7 +36,7 @@ def take(browser: Browser, url: str, name: str, *, width: int, theme: str, budge
     expect(page.locator("#load-said")).to_contain_text("Load run over")
     page.locator("#budget-number").fill(budget)
     page.locator("#budget-number").press("Enter")
-    expect(page.locator("#tile-promise")).to_contain_text(f"of {budget}\u202fms")
+    expect(page.locator("#tile-predicted")).to_contain_text(f"of {budget}\u202fms")
     page.locator("#budget-number").blur()
     page.screenshot(path=IMAGES / name, full_page=True)
     context.close()

@@ -82,10 +82,10 @@ class ImageHeader:
         return self.width * self.height
 
 
-def _open(data: bytes | Path) -> Image.Image:
+def _open(data: bytes | Path, formats: tuple[str, ...] = FORMATS) -> Image.Image:
     source = io.BytesIO(data) if isinstance(data, bytes) else data
     try:
-        return Image.open(source, formats=FORMATS)
+        return Image.open(source, formats=formats)
     except FileNotFoundError as error:
         raise NotAnImageError(f"There is no file {data!s}.") from error
     except UnidentifiedImageError as error:
@@ -97,13 +97,13 @@ def _open(data: bytes | Path) -> Image.Image:
 def _unidentified(data: bytes | Path) -> NotAnImageError | UnsupportedFormatError:
     named = ", ".join(FORMATS)
     head = data[:64] if isinstance(data, bytes) else data.read_bytes()[:64]
-    other = _foreign_format(head)
+    other = foreign_format(head)
     if other:
         return UnsupportedFormatError(f"{other} images are not decoded here; send one of {named}.")
     return NotAnImageError(f"These bytes are not an image; send one of {named}.")
 
 
-def _foreign_format(head: bytes) -> str:
+def foreign_format(head: bytes) -> str:
     """Name an image format that is known but not decoded, from a file's first bytes."""
     text = head.lstrip().lower()
     if text.startswith((b"<svg", b"<?xml")):
@@ -179,14 +179,18 @@ def _grey(values: npt.NDArray[np.float32]) -> Image.Image:
 
 
 def decode(
-    data: bytes | Path, *, max_pixels: int = MAX_PIXELS, at_least: int | None = None
+    data: bytes | Path,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    at_least: int | None = None,
+    formats: tuple[str, ...] = FORMATS,
 ) -> Image.Image:
     """Decode an image's first frame to upright RGB.
 
     `max_pixels` is checked before a pixel is decoded. With `at_least` a JPEG may come out at 1/2,
     1/4 or 1/8 of its size, as long as its shorter side keeps that many pixels.
     """
-    with _open(data) as image:
+    with _open(data, formats) as image:
         if image.width * image.height > max_pixels:
             raise ImageTooLargeError(
                 f"The image has {image.width} x {image.height} pixels; at most {max_pixels} are "

@@ -21,6 +21,7 @@ from service.http.exporter import Exporter
 from service.http.limits import ClientLimits
 from service.http.middleware import FastPath, Problems, RequestId, TrailingSlash
 from service.http.openapi import Api
+from service.http.origin import OriginCheck
 from service.http.route_facts import RouteTable
 from service.http.routes.candidate import candidate_router
 from service.http.routes.classify import (
@@ -36,7 +37,7 @@ from service.http.routes.metrics import metrics_router
 from service.http.routes.open_inference import open_inference_router
 from service.http.routes.resolutions import resolutions_router
 from service.observability.ledger import Ledger
-from service.request.client import ClientIdentity
+from service.request.client import ClientIdentity, is_loopback
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.cores import available_cores, plan_cores
 from service.runtime.thread_pool import Workers
@@ -184,6 +185,11 @@ def make_app(settings: Settings, service: Service, *, ready_first: bool = False)
     clients = ClientIdentity(keyed=keys.keyed, trusted_proxies=settings.trusted_proxies)
     app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
     app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
+    app = OriginCheck(
+        app,
+        allowed_origins=settings.cors_origins,
+        local_only=not keys.keyed and is_loopback(settings.host),
+    )
     app = LoadReport(Problems(TrailingSlash(app, "/v2/")), service.headroom)
     if settings.cors_origins:
         app = CORSMiddleware(

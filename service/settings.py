@@ -9,6 +9,7 @@ from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MEGA = 1_000_000
+ImageFormat = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"]
 
 
 class Settings(BaseSettings):
@@ -115,8 +116,27 @@ class Settings(BaseSettings):
     max_megapixels: float = Field(
         50.0, gt=0, le=1000, description="largest image, checked before decoding"
     )
-    max_frames: int = Field(
-        512, ge=1, le=100_000, description="most frames of an image; the first is classified"
+    formats: Annotated[tuple[ImageFormat, ...], NoDecode] = Field(
+        ("JPEG", "PNG", "WEBP"),
+        min_length=1,
+        description="image formats taken, comma separated; can be JPEG, PNG, WEBP, GIF, BMP, TIFF, "
+        "PPM, AVIF",
+    )
+    max_decode_ms: float = Field(
+        250.0,
+        gt=0,
+        le=60_000,
+        description="most CPU time that decoding one image may take, by its header and in fact",
+    )
+    max_decode_megabytes: int = Field(
+        128, ge=1, le=100_000, description="most memory that decoding one image may take"
+    )
+    decode_helpers: int = Field(
+        0,
+        ge=0,
+        le=128,
+        description="processes that decode what is no plain JPEG; 0: half as many as cores, "
+        "at least 2",
     )
     receive_timeout_s: float = Field(
         10.0,
@@ -227,7 +247,13 @@ class Settings(BaseSettings):
     )
 
     @field_validator(
-        "api_keys", "metrics_keys", "admin_keys", "trusted_proxies", "cors_origins", mode="before"
+        "api_keys",
+        "metrics_keys",
+        "admin_keys",
+        "trusted_proxies",
+        "cors_origins",
+        "formats",
+        mode="before",
     )
     @classmethod
     def _split(cls, value: object) -> object:

@@ -76,6 +76,11 @@ def is_loopback(address: str) -> bool:
     return parsed is not None and parsed.is_loopback
 
 
+def is_address(text: str) -> bool:
+    """Whether this is an address and not a name."""
+    return _parsed(text) is not None
+
+
 @lru_cache(maxsize=4096)
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:
     if len(address) > _LONGEST_ADDRESS:

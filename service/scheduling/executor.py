@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from san_core.frontier import OperatingPoint
 from service.engines.base import Images, RunnableNetwork
 from service.errors import ExpiredError
-from service.images.decoder import Decoded
+from service.images.decoder import Decoded, DecodeJob
 from service.request.request import Request
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
 from service.scheduling.dispatching import Plan
 from service.scheduling.scheduler import Scheduler
 
-Source = Images | Decoded | Callable[[], Decoded]
+Source = Images | Decoded | DecodeJob
 """An image [T, T, 3], decoded pixels, or what decodes it on the engine's thread."""
 
 
@@ -69,7 +69,7 @@ def _images(sources: Sequence[Source], resolution: int) -> Images:
     """Bring every image to the point's resolution: [n, T, T, 3]."""
     found: list[Images] = []
     for source in sources:
-        decoded = source() if callable(source) else source
+        decoded = source() if isinstance(source, DecodeJob) else source
         found.append(decoded.at(resolution) if isinstance(decoded, Decoded) else decoded)
     return found[0][np.newaxis] if len(found) == 1 else cast(Images, np.stack(found))
 
@@ -177,8 +177,8 @@ class Executor:
         """On the engine thread."""
         begun = self._clock()
         sources = [source for job in jobs for source in job.sources]
-        if len(sources) == 1 and callable(sources[0]):
-            sources = [sources[0]()]
+        if isinstance(only := sources[0], DecodeJob) and len(sources) == 1:
+            sources = [only()]
         decoded = self._clock()
         images = _images(sources, network.point.resolution)
         most = self._scheduler.max_batch
@@ -207,7 +207,11 @@ class Executor:
             request, timing = job.request, job.request.timing
             rows = slice(row, row + request.images)
             row += request.images
-            decode = executed.decoded_ms - executed.begun_ms if callable(job.sources[0]) else 0.0
+            decode = (
+                executed.decoded_ms - executed.begun_ms
+                if isinstance(job.sources[0], DecodeJob)
+                else 0.0
+            )
             timing.queue += executed.begun_ms - request.waiting_ms
             timing.forward = executed.ended_ms - executed.decoded_ms
             request.batch = images

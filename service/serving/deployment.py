@@ -12,7 +12,9 @@ from typing import NamedTuple
 from san_core.bundle import Bundle, Manifest
 from san_core.frontier import OperatingPoint, frontier
 from service.engines.base import Engine, RunnableNetwork
+from service.engines.build_limits import BuildLimits
 from service.engines.weight_cache import BACKGROUND, WeightCache
+from service.errors import OverloadedError
 from service.latency.catalogue import Catalogue, Listing
 from service.latency.costs import Costs
 from service.latency.idle import IdleHost
@@ -32,6 +34,8 @@ from service.settings import MEGA, Settings
 logger = logging.getLogger(__name__)
 
 EngineChoice = Callable[[Bundle], Engine]
+_BUILDS_AGAIN_MS = 10_000.0
+"""When a client that asked for too many cold points may come back: it gets a few a minute."""
 
 
 class Build(NamedTuple):
@@ -80,6 +84,7 @@ class Deployment:
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()
+        self._build_limits = BuildLimits(clock)
         self._failed: set[OperatingPoint] = set()
         """Points that could not be restored."""
         self.preprocessing = bundle.manifest.preprocessing
@@ -125,6 +130,7 @@ class Deployment:
             )
         )
         self.scheduler.frontier = self.frontier
+        self.cache.protect(listing.point for listing in self.frontier)
         self.idle_host = IdleHost(self.model, self.frontier, self.preprocessing.least_side)
 
     def __enter__(self) -> Deployment:
@@ -157,9 +163,20 @@ class Deployment:
         """Whether a shape's times are interpolated from those of others."""
         return shape not in self.model.measurements.curves
 
-    def request(self, point: OperatingPoint) -> Build:
-        """Start making a cold point ready."""
-        return Build(self.cache.request(point))
+    def request(self, point: OperatingPoint, client: str = "") -> Build:
+        """Start making a cold point ready, unless clients have asked for too many of their own."""
+        cache = self.cache
+        if not (
+            cache.is_protected(point)
+            or cache.is_building(point)
+            or self._build_limits.allow(client, cache.guest_builds)
+        ):
+            raise OverloadedError(
+                f"Too many other resolutions are being made ready; {point.resolution} px is not "
+                "yet. Pin one that GET /resolutions lists as cached, or come back.",
+                _BUILDS_AGAIN_MS,
+            )
+        return Build(cache.request(point))
 
     def learn(self, curves: Mapping[Shape, Curve]) -> None:
         """Take over newly measured times, and draw the frontier with them."""

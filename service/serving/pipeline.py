@@ -14,7 +14,6 @@ from functools import partial
 from typing import Protocol
 
 from san_core.errors import SanError
-from san_core.preprocessing import ImageHeader
 from service.engines.base import Images
 from service.errors import (
     ClientGoneError,
@@ -25,7 +24,8 @@ from service.errors import (
     OverloadedError,
     Problem,
 )
-from service.images.decoder import Decoder
+from service.images.decoder import DecodeJob, Decoder
+from service.images.header import Header
 from service.latency.model import decode_work
 from service.request.answer import Answer, Result, top_k
 from service.request.request import Outcome, Request, State
@@ -142,10 +142,11 @@ class Pipeline:
                 timing.receive = request.spent_ms(clock())
 
                 # decide: from the headers alone, so that a JPEG can be decoded at reduced scale
-                known = [Image(await self._header(x, request), _size(x)) for x in images]
-                if known[0].header is not None:
-                    request.size = known[0].header.width, known[0].header.height
-                seen = self._seen(received, known[0].header, deployment, request)
+                headers = [await self._header(x, request) for x in images]
+                known = [Image(h, _size(x)) for h, x in zip(headers, images, strict=True)]
+                if headers[0] is not None:
+                    request.size = headers[0].width, headers[0].height
+                seen = self._seen(received, headers[0], deployment, request)
                 if seen is not None:
                     # the very same picture was answered before: nothing to run
                     answer = _again(request, seen, deployment, clock())
@@ -156,11 +157,18 @@ class Pipeline:
                 assert point is not None
                 network = deployment.cache.ready(point)
                 request.cached = network is not None
-                building = None if network is not None else deployment.request(point)
+                building = (
+                    None if network is not None else deployment.request(point, exchange.client)
+                )
 
                 # decode, while cold weights are being generated
-                sources: list[Source] = [self._job(x, deployment, request) for x in images]
-                if building is not None or not (request.alone and deployment.executor.is_idle):
+                sources = [
+                    self._job(x, header, deployment, request)
+                    for x, header in zip(images, headers, strict=True)
+                ]
+                quick = all(not isinstance(x, DecodeJob) or x.quick for x in sources)
+                direct = quick and request.alone and deployment.executor.is_idle
+                if building is not None or not direct:
                     sources = await self._decoded(sources, request)
                     if building is not None:
                         begun = clock()
@@ -189,9 +197,9 @@ class Pipeline:
                 answer = Answer(request, results)
                 await exchange.answer(answer)
                 self._remember(received, deployment, answer)
-                if len(known) == 1 and known[0].header is not None:
+                if len(headers) == 1 and headers[0] is not None:
                     at_least = deployment.preprocessing.least_side(side)
-                    work = decode_work(known[0].header, known[0].bytes, at_least)
+                    work = decode_work(headers[0], known[0].bytes, at_least)
                     deployment.model.observe_decode(work, timing.decode, alone=request.alone)
         except asyncio.CancelledError:
             answer = None
@@ -223,7 +231,7 @@ class Pipeline:
     def _seen(
         self,
         image: Received,
-        header: ImageHeader | None,
+        header: Header | None,
         deployment: Deployment,
         request: Request,
     ) -> Known | None:
@@ -246,18 +254,32 @@ class Pipeline:
                 image, Known(deployment.sha256, point, accuracy, only.scores, only.logits)
             )
 
-    async def _header(self, image: bytes | Pixels, request: Request) -> ImageHeader | None:
+    async def _header(self, image: bytes | Pixels, request: Request) -> Header | None:
         if isinstance(image, bytes):
             return await self._decoder.header(image, request.deadline_ms)
         return None
 
-    def _job(self, image: bytes | Pixels, deployment: Deployment, request: Request) -> Source:
+    def _job(
+        self,
+        image: bytes | Pixels,
+        header: Header | None,
+        deployment: Deployment,
+        request: Request,
+    ) -> Source:
         """What decodes an image for the point its request may hope for."""
         if not isinstance(image, bytes):
             return image
         late = partial(self._wants_late, request)
         how = deployment.preprocessing
-        return self._decoder.job(image, how, request.side, request.due_ms, late=late)
+        return self._decoder.job(
+            image,
+            how,
+            request.side,
+            request.due_ms,
+            header=header,
+            client=request.client,
+            late=late,
+        )
 
     def _wants_late(self, request: Request) -> bool:
         return self._schedule.wants_late(request, self._clock())
@@ -267,7 +289,7 @@ class Pipeline:
         asked, timing = self._clock(), request.timing
         found: list[Source] = []
         jobs = [
-            self._decoder.decode(source, request.due_ms) if callable(source) else None
+            self._decoder.decode(source, request.due_ms) if isinstance(source, DecodeJob) else None
             for source in sources
         ]
         try:

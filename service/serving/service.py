@@ -18,7 +18,8 @@ from service.errors import (
     SettingsError,
 )
 from service.fleet.headroom import Headroom
-from service.images.decoder import Decoder
+from service.images.decoder import DecodeLimits, Decoder
+from service.images.helper_pool import HelperPool
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.tracing import make_trace
@@ -26,6 +27,7 @@ from service.replay.recording import Recorder
 from service.request.answer import Answer, image_ids
 from service.request.request import Request
 from service.runtime.cgroups import cpu_quota
+from service.runtime.cores import available_cores
 from service.runtime.turns import turn
 from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
@@ -69,12 +71,20 @@ class Service:
         self.admission = Admission(
             max_requests=settings.max_inflight, max_bytes=settings.max_inflight_megabytes * MEGA
         )
-        self.decoder = Decoder(
-            machinery.decoders,
-            machinery.clock,
-            max_pixels=settings.max_pixels,
-            max_frames=settings.max_frames,
+        limits = DecodeLimits(
+            settings.formats,
+            settings.max_pixels,
+            settings.max_decode_ms,
+            settings.max_decode_megabytes * MEGA,
         )
+        self.helpers = HelperPool(
+            settings.decode_helpers or max(2, available_cores() // settings.workers // 2),
+            memory_bytes=limits.max_bytes,
+            formats=limits.formats,
+            max_pixels=limits.max_pixels,
+            clock=machinery.clock,
+        )
+        self.decoder = Decoder(machinery.decoders, self.helpers, machinery.clock, limits)
         self.feedback = FeedbackStore(settings.feedback_entries)
         self.answers = self._make_answer_cache()
         rerun = make_rerun(self.decoder, machinery.clock)
@@ -267,6 +277,7 @@ class Service:
             machinery.engine_thread,
         ):
             await asyncio.to_thread(workers.close)
+        await asyncio.to_thread(self.helpers.close)
 
     async def _first_deployment(self) -> None:
         try:
@@ -283,6 +294,7 @@ class Service:
         self._install(deployment)
         self.admission.ready = True
         self._settled.set()
+        self.helpers.warm()
         # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()
         gc.freeze()

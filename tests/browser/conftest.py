@@ -17,6 +17,7 @@ from tests.browser.service_in_slow_motion import serving, write_bundle
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",
 )  # fmt: skip
 PATIENCE_MS = 60_000
 _NETWORK_CHANGED = "ERR_NETWORK_CHANGED"

@@ -88,13 +88,17 @@ def test_classify_refuses_bad_options_in_a_sentence(
 
 
 def test_describe_shows_points_and_cost(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert san("describe", bundle) == 0
+    assert san("describe", bundle, "--all") == 0
     text = capsys.readouterr().out
     assert "resnet18, 7 classes" in text
     assert "96, 64, 48" in text
     (row,) = [line for line in text.splitlines() if "data_free" in line]
     assert row.split()[:4] == ["80", "interpolated", "data_free", "float"]
     assert "61.00%" in row
+    assert san("describe", bundle) == 0
+    short = capsys.readouterr().out
+    assert [line.split()[0] for line in short.splitlines()[-3:]] == ["96", "80", "1"]
+    assert "drawn (50 images)" in short
 
 
 def test_exported_safetensors_is_a_stock_state_dict(bundle: Path, tmp_path: Path) -> None:

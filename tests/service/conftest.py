@@ -130,6 +130,7 @@ def make_settings(
             "bundle": tiny_bundle,
             "cache_dir": kept,
             "engine": "torch",
+            "formats": ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"),
             "engine_threads": 1,
             "decode_threads": 1,
             "device": "cpu",

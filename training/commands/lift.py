@@ -24,6 +24,9 @@ from training.export import accuracy_entry
 from training.lift.lift import Lifted, StateDict, lift
 from training.lift.pretrained import PACKAGES, Pretrained, fit, imagenet_classes, read_pretrained
 
+EXAMPLES = """examples:
+  san lift --arch resnet50 --weights resnet50.pth --classes imagenet -o lifted.safetensors
+  san lift --arch mobilenet_v2 --weights torchvision:IMAGENET1K_V2 -o lifted.safetensors"""
 HELP = "Lift a pretrained CNN into a bundle: any resolution from one set of weights."
 
 IMAGENET = "imagenet"
@@ -55,7 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--native", type=at_least(1), help="resolution the network was trained at (224)"
     )
-    parser.add_argument("--resolutions", type=resolutions, default=(224, 192, 160, 128, 96))
+    parser.add_argument(
+        "--resolutions",
+        type=resolutions,
+        default=(224, 192, 160, 128, 96),
+        metavar="T,T",
+        help="sizes to train (default: 224,192,160,128,96)",
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the bundle to write")
     parser.add_argument("--name", help="name of the bundle (that of the file)")
     parser.add_argument(
@@ -66,7 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--mean", type=_three, help="R,G,B on pixels from 0 to 1")
     parser.add_argument("--std", type=_three, help="R,G,B on pixels from 0 to 1")
-    parser.add_argument("--interpolation", choices=("bilinear", "bicubic"))
+    parser.add_argument(
+        "--interpolation", choices=("bilinear", "bicubic"), help="default: as the weights say"
+    )
     parser.add_argument("--crop-ratio", type=float, help="centre crop's share of the shorter side")
     parser.add_argument("--half", action="store_true", help="store kernels in half precision")
     parser.add_argument(

@@ -13,6 +13,7 @@ from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION, provenance
 from service.engines.weight_cache import WeightCache
 from service.errors import NotCachedError, NotReadyError, ParameterError
 from service.http.openapi import problems
+from service.http.route_facts import Access, facts
 from service.http.schemas import (
     AccuracySchema,
     CachedNetworkSchema,
@@ -134,7 +135,8 @@ def resolutions_router(service: Service) -> APIRouter:
         "/{resolution}/warm",
         summary="Make a size ready ahead of time",
         status_code=202,
-        responses=problems(401, 422, 503),
+        responses=problems(401, 403, 422, 503),
+        openapi_extra=facts(Access.ADMIN),
     )
     async def warm(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
@@ -150,7 +152,8 @@ def resolutions_router(service: Service) -> APIRouter:
     @router.delete(
         "/{resolution}",
         summary="Drop a size from the weight cache",
-        responses=problems(401, 404, 422, 503),
+        responses=problems(401, 403, 404, 422, 503),
+        openapi_extra=facts(Access.ADMIN),
     )
     async def evict(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None

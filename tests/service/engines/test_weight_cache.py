@@ -189,3 +189,40 @@ def test_room_is_known_for_what_was_there_before():
         assert not cache_of(most=0).has_room_for(point(64))
 
     asyncio.run(story())
+
+
+def test_what_clients_pin_never_takes_a_protected_place():
+    async def story():
+        cache = cache_of(capacity=1000, most=40)  # networks of 100 bytes
+        frontier = [point(r) for r in range(32, 32 + 8 * 7, 8)]
+        await cache.warm(frontier)
+        await cache.get(point(320))
+        cache.protect(frontier)
+        for resolution in range(200, 512, 8):
+            await cache.get(point(resolution))
+        assert all(p in cache for p in frontier)
+        assert cache.points()[-2:] == (point(496), point(504))
+        assert len(cache) == 7 + 2
+        assert cache.bytes <= cache.capacity_bytes
+        assert not cache.has_room_for(point(200))
+        assert cache.is_protected(frontier[0])
+        assert not cache.is_protected(point(504))
+        assert {entry.point for entry in cache.entries()} == set(cache.points())
+        assert cache.evict(point(504))
+        assert cache.evict(frontier[0])
+        assert cache.has_room_for(frontier[0])
+
+    asyncio.run(story())
+
+
+def test_builds_for_clients_are_counted():
+    async def story():
+        workers = InlineWorkers(held=True)
+        cache = cache_of(workers)
+        cache.protect([point(64)])
+        for resolution in (64, 72, 80):
+            cache.request(point(resolution))
+        assert cache.guest_builds == 2
+        await cache.close()
+
+    asyncio.run(story())

@@ -70,7 +70,8 @@ def test_a_client_who_leaves_costs_nothing_and_harms_nobody(make_settings, engin
             image = picture()
             quitter = socket.create_connection(("127.0.0.1", running.port))
             quitter.sendall(
-                b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image)
+                b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+                % len(image)
                 + image
             )
             until(lambda: running.service.admission.inside == 3)
@@ -85,7 +86,9 @@ def test_a_client_who_leaves_costs_nothing_and_harms_nobody(make_settings, engin
 
 def test_a_client_who_leaves_while_sending(make_settings, running):
     quitter = socket.create_connection(("127.0.0.1", running.port))
-    quitter.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+    quitter.sendall(
+        b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"
+    )
     until(lambda: running.service.admission.inside >= 1)
     quitter.close()
     until(lambda: running.service.admission.is_idle)

@@ -36,7 +36,8 @@ def observed(bundle: Bundle, resolution: int, batch: np.ndarray) -> dict[str, Ra
 
         def note(_: object, inputs: tuple[torch.Tensor], name: str = name) -> None:
             values = inputs[0]
-            ranges[name] = Range(float(values.abs().max()), bool(values.min() < 0))
+            mean = values.transpose(0, 1).flatten(1).mean(1).numpy()
+            ranges[name] = Range(float(values.abs().max()), bool(values.min() < 0), mean)
 
         layer.register_forward_pre_hook(note)
     nchw = torch.from_numpy(bundle.manifest.preprocessing.normalise(batch)).permute(0, 3, 1, 2)

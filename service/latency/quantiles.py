@@ -86,6 +86,23 @@ class Spreads:
             return self.alone
         return self.long if total_ms > LEARNING.long * idle_ms else self.short
 
+    def in_time(self, left_ms: float, *, alone: bool, total_ms: float, idle_ms: float) -> float:
+        """The chance that a prediction of `total_ms` ends within `left_ms`."""
+        spread = self.of(alone=alone, total_ms=total_ms, idle_ms=idle_ms)
+        chance = spread.probability(left_ms / total_ms)
+        if spread is self.short:
+            # What is predicted to take less is not less likely in time.
+            chance = max(chance, self.long.probability(left_ms / (LEARNING.long * idle_ms)))
+        return chance
+
+    def bound_ms(self, *, alone: bool, total_ms: float, idle_ms: float) -> float:
+        """The time within which the promised share of such predictions ends."""
+        spread = self.of(alone=alone, total_ms=total_ms, idle_ms=idle_ms)
+        bound = spread.bound * total_ms
+        if spread is self.short:
+            bound = min(bound, max(total_ms, self.long.bound * LEARNING.long * idle_ms))
+        return bound
+
 
 class Spread:
     """The distribution of whole times over their predicted medians, steered to keep a promise.

@@ -98,11 +98,8 @@ class Scheduler:
         cost = min(table.points, key=lambda c: c.unit_ms)
         least, left = cost.run_ms(request.images) + table.overhead_ms, request.left_ms(now_ms)
         total = load.least_ms + table.handover_ms + least
-        spread = self.whole.of(alone=False, total_ms=total, idle_ms=least)
-        if (
-            spread.probability(left / total) >= self.promise
-            or self.whole.alone.probability(left / least) < self.promise
-        ):
+        chance = self.whole.in_time(left, alone=False, total_ms=total, idle_ms=least)
+        if chance >= self.promise or self.whole.alone.probability(left / least) < self.promise:
             return None
         self.schedule.refused(now_ms)
         return (
@@ -137,11 +134,14 @@ class Scheduler:
         if listing.accuracy is not None:
             request.given_up = decision.given_up
         request.predicted_ms = request.spent_ms(now_ms) + option.total_ms
-        request.bound_ms = request.spent_ms(now_ms) + option.total_ms * spread.bound
+        bound = self.whole.bound_ms(
+            alone=load.alone, total_ms=option.total_ms, idle_ms=option.idle_ms
+        )
+        request.bound_ms = request.spent_ms(now_ms) + bound
         request.promised = decision.verdict is Verdict.SERVE
         if not request.promised:
             # It cannot be in time: it must not push aside what can.
-            request.due_ms = now_ms + option.total_ms * spread.bound
+            request.due_ms = now_ms + bound
         request.decode_ms = option.decode_ms
         request.work_ms = option.cost.unit_ms * request.images
         request.least_ms = min(request.work_ms, table.floor.unit_ms * request.images)
@@ -157,12 +157,11 @@ class Scheduler:
         request = Request("outlook", Terms(), now_ms)
         table, load = self.table(now_ms), self.schedule.load(request, now_ms)
         found = deciding.options(request, table, load, self.whole, now_ms, decode_ms, self._cold_ms)
-        spreads = self.whole
+        needed = self.whole.bound_ms
         return [
             (
                 o.cost.listing,
-                o.total_ms
-                * spreads.of(alone=load.alone, total_ms=o.total_ms, idle_ms=o.idle_ms).bound,
+                needed(alone=load.alone, total_ms=o.total_ms, idle_ms=o.idle_ms),
             )
             for o in found
         ]

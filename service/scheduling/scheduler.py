@@ -20,6 +20,7 @@ from service.scheduling.deciding import Decision, Verdict
 from service.scheduling.dispatching import Plan
 from service.scheduling.pricing import CostTable, Host, PointCost, beside_ms, make_table
 from service.scheduling.schedule import Schedule
+from service.scheduling.tuning import TUNING
 
 _REFRESH_MS = 50.0
 """How long a table of costs holds: the pace changes by a few percent in that time."""
@@ -307,7 +308,10 @@ class Scheduler:
         timing, took = request.timing, now_ms - request.decided_ms
         self.model.observe_overhead(timing.total - timing.staged)
         if request.spread is not None:
-            request.spread.learn(now_ms, took / request.rest_ms)
+            kept = request.in_time(now_ms)
+            close = (request.bound_ms or 0.0) >= TUNING.close * request.allowed_ms
+            asked = request.promised and not request.alone and (close or not kept)
+            request.spread.learn(now_ms, took / request.rest_ms, kept if asked else None)
         if not request.alone and request.after_ms:
             self.running.learn(now_ms, (now_ms - request.dispatched_ms) / request.after_ms)
         if request.promised and request.terms.budget_ms is not None:

@@ -45,6 +45,11 @@ COMMANDS: Mapping[str, Command] = {
     "classify": Command(
         "service.commands.classify", "Classify images, within a budget if you name one.", "use it"
     ),
+    "replay": Command(
+        "service.commands.replay",
+        "Replay traffic on a model of a machine: plan capacity, compare policies.",
+        "use it",
+    ),
     "lift": Command(
         "training.commands.lift", "Turn a pretrained CNN into a bundle.", "your own network"
     ),

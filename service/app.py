@@ -41,7 +41,8 @@ from service.request.client import ClientIdentity, is_loopback
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.cores import available_cores, plan_cores
 from service.runtime.thread_pool import Workers
-from service.scheduling.load import Load
+from service.scheduling.pricing import Host
+from service.scheduling.schedule import Schedule
 from service.serving.deployment import Machinery
 from service.serving.service import Service
 from service.settings import MEGA, Settings
@@ -102,8 +103,9 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
 
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
     """A service without a transport."""
+    cores = max(1, available_cores() // settings.workers)
     plan = plan_cores(
-        max(1, available_cores() // settings.workers),
+        cores,
         settings.engine,
         engine_threads=settings.engine_threads,
         decode_threads=settings.decode_threads,
@@ -111,7 +113,8 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
     machinery = Machinery(
         settings=settings,
         clock=clock,
-        load=Load(plan.decode),
+        schedule=Schedule(plan.decode, settings.max_batch),
+        host=Host(cores, plan.decode),
         ledger=Ledger(),
         engine_thread=Workers("engine", 1),
         decoders=Workers("decode", plan.decode),

@@ -65,8 +65,11 @@ class Settings(BaseSettings):
     )
 
     # budgets
-    quantile: float = Field(
-        0.99, ge=0.5, le=0.999, description="latency quantile a prediction must fit the budget with"
+    promise: float = Field(
+        0.99,
+        ge=0.5,
+        le=0.999,
+        description="share of answers that must be in time where the service says they will be",
     )
     patience_ms: float = Field(
         2000.0,
@@ -74,26 +77,9 @@ class Settings(BaseSettings):
         le=600_000,
         description="how long a request that names no budget may wait for others",
     )
-    queue_safety: float = Field(
-        1.25,
-        ge=1,
-        le=10,
-        description="factor on predicted waiting; what queues is less certain than what runs",
-    )
-
-    load_reserve: float = Field(
-        3.0,
-        ge=0,
-        le=100,
-        description="how many times the predicted wait the most accurate point must leave free; "
-        "lowers the resolution early under load",
-    )
 
     # batching and admission
     max_batch: int = Field(8, ge=1, le=256, description="largest batch the engine runs")
-    batch_window_ms: float = Field(
-        2.0, ge=0, le=1000, description="longest that a batch stays open for requests being decoded"
-    )
     max_inflight: int = Field(
         256, ge=1, le=100_000, description="requests inside at once; more are refused"
     )
@@ -222,6 +208,11 @@ class Settings(BaseSettings):
     )
 
     # what is observed
+    record: Path | None = Field(
+        None,
+        description="file to append arrivals to (time, bytes, image size, budget, outcome; never "
+        "pixels), for `san replay`",
+    )
     agreement_fraction: float = Field(
         0.01,
         ge=0,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from service.observability.ledger import SECONDS, Ledger
-from service.request.record import Outcome, RequestRecord
+from service.request.request import Outcome, Request
 
 
 class Makers(Protocol):
@@ -80,7 +80,7 @@ class ReplicaMetrics:
         """From now on count here, too, what is counted there."""
         count = ledger.observe
 
-        def observe(record: RequestRecord) -> None:
+        def observe(record: Request) -> None:
             count(record)
             # A ledger of this request alone: labels and results are decided in one place.
             alone = Ledger(ledger.resolutions)

@@ -151,7 +151,6 @@ class _File:
     """One image as the pipeline sees it."""
 
     traceparent: str | None = None
-    cancelled_by: Exception | None = None
     client = "command line"
 
     def __init__(self, path: Path, terms: Any, now_ms: float) -> None:

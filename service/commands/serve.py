@@ -33,12 +33,12 @@ HELP = "Serve a bundle over HTTP: POST /classify?budget_ms=20 with an image as t
 _GROUPS = {
     "bundle": "what is served, and where",
     "engine": "what runs it",
-    "quantile": "budgets",
+    "promise": "budgets",
     "max_batch": "batching and admission",
     "cache_megabytes": "weight cache",
     "max_body_megabytes": "limits on what a client may send",
     "api_keys": "who may call",
-    "agreement_fraction": "what is observed",
+    "record": "what is observed",
     "drain_grace_s": "life",
 }
 _SECRETS = ("api_keys", "metrics_keys", "admin_keys")

@@ -28,7 +28,7 @@ from service.observability.ledger import (
     Histogram,
     Ledger,
 )
-from service.request.record import Outcome
+from service.request.request import Outcome
 from service.runtime.cgroups import cpu_quota, memory_limit
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _requests(ledger: Ledger, version: str) -> Iterator[Family]:
     )
     yield _histogram(
         "san_prediction_ratio",
-        "Time spent over time predicted: above 1 the prediction was too hopeful.",
+        "Time spent over its predicted median: half of all answers are above 1.",
         [],
         [([], ledger.prediction_error)],
     )
@@ -169,13 +169,18 @@ def _truth(name: str, what: str, table: dict[str, Accuracy]) -> Iterator[Family]
 
 
 def _load(service: Service) -> Iterator[Family]:
-    admission, load = service.admission, service.machinery.load
+    admission, schedule = service.admission, service.machinery.schedule
     yield _gauge("san_inflight_requests", "Requests inside.", admission.inside)
     yield _gauge("san_inflight_bytes", "Bytes of request bodies inside.", admission.bytes)
     yield _gauge(
         "san_backlog_seconds",
         "Time the work in flight will take.",
-        load.drain_ms(service.clock()) / 1000,
+        schedule.drain_ms(service.clock()) / 1000,
+    )
+    yield _gauge(
+        "san_arrival_rate",
+        "Images per second that arrive while there is work.",
+        1000 * schedule.rate,
     )
     yield _counter(
         "san_engine_busy_seconds",
@@ -237,7 +242,7 @@ def _load(service: Service) -> Iterator[Family]:
 def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     facts, cache = deployment.cache.facts, deployment.cache
     yield _gauge(
-        "san_queue_depth", "Decoded requests that wait for the engine.", deployment.loop.depth
+        "san_queue_depth", "Decoded requests that wait for the engine.", deployment.executor.depth
     )
     for name, help_text, value in (
         ("hits", "Weights found in the cache.", facts.hits),
@@ -257,16 +262,36 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
         [],
         [([], service.ledger.builds)],
     )
-    now = service.clock()
+    scheduler = deployment.scheduler
+    yield _gauge(
+        "san_engine_price",
+        "What a millisecond of the engine is worth to others, in accuracy; 0: nobody waits.",
+        scheduler.price,
+    )
+    yield _gauge("san_promise_target", "Share of promises to be kept.", scheduler.promise)
+    for name, help_text, value in (
+        ("made", "Requests let in because they would be in time.", scheduler.calibration.promised),
+        ("kept", "Requests let in so that were in time.", scheduler.calibration.kept),
+    ):
+        yield _counter(f"san_promises_{name}", help_text, [], [([], float(value))])
+    bound = GaugeMetricFamily(
+        "san_prediction_bound_ratio",
+        "Factor on a predicted median within which the promised share of answers stays.",
+        labels=["state"],
+    )
+    for state, spread in scheduler.spreads.items():
+        bound.add_metric([state], spread.bound)
+    yield bound
     yield _gauge(
         "san_latency_drift_ratio",
         "Recent latencies over those measured at start; 1: nothing changed.",
-        deployment.model.drift(now),
+        deployment.model.drift,
     )
     labels = ["resolution", "mode", "precision"]
     latency = GaugeMetricFamily(
         "san_point_latency_seconds",
-        "Predicted forward time alone, per frontier point and quantile.",
+        "Predicted time alone, per frontier point: its forward's median, and with the spread of "
+        "whole times at the promised share.",
         labels=[*labels, "quantile"],
     )
     accuracy = GaugeMetricFamily(
@@ -275,10 +300,9 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     for listing in deployment.frontier:
         point = listing.point
         values = [str(point.resolution), str(point.mode), point.precision]
+        median = deployment.model.forward_ms(listing.shape) / 1000
         for q in (0.5, 0.95, 0.99):
-            latency.add_metric(
-                [*values, str(q)], deployment.model.forward_ms(listing.shape, 1, q, now) / 1000
-            )
+            latency.add_metric([*values, str(q)], median * scheduler.whole.alone.at(q))
         if listing.accuracy is not None:
             accuracy.add_metric(values, listing.accuracy)
     yield latency

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from san_core.errors import ImageTooLargeError
 from san_core.preprocessing import Preprocessing, decode
@@ -25,6 +26,9 @@ from service.runtime.thread_pool import Workers
 
 _READ_AT_ONCE = 1_000_000
 """Headers of larger files are read on a decoder thread: counting scans passes over all bytes."""
+_MOST_KEPT = 3
+"""Decoded pixels of more than this many times the resolution are not kept: smaller resolutions are
+then made of the resized ones, and what waits takes little memory."""
 _QUICK_MS = 30.0
 """The engine's thread, if nobody else needs it, decodes what costs no more."""
 _LEAST_CPU_MS, _CPU_FACTOR = 100.0, 4.0
@@ -39,6 +43,17 @@ class Decoded:
     """[T, T, 3]."""
     started_ms: float
     took_ms: float
+    smaller: Callable[[int], NDArray[np.uint8]] | None = None
+    """Makes them for a smaller resolution, of the pixels at the scale they were decoded at."""
+
+    def at(self, resolution: int) -> NDArray[np.uint8]:
+        """The pixels [T, T, 3] at a resolution up to the one they were decoded for."""
+        if resolution == len(self.pixels):
+            return self.pixels
+        if self.smaller is not None:
+            return self.smaller(resolution)
+        size = (resolution, resolution)
+        return np.asarray(Image.fromarray(self.pixels).resize(size, Image.Resampling.BILINEAR))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +109,10 @@ class DecodeJob:
         """Decode a plain JPEG on this thread."""
         self.check()
         started = self.clock()
-        pixels = jpeg.to_pixels(self.data, self.preprocessing, self.resolution)
-        return Decoded(pixels, started, self.clock() - started)
+        image = jpeg.decode(self.data, self.preprocessing, self.resolution)
+        pixels = image.at(self.resolution)
+        kept = image.at if max(image.pixels.shape) <= _MOST_KEPT * self.resolution else None
+        return Decoded(pixels, started, self.clock() - started, kept)
 
 
 class Decoder:

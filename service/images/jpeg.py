@@ -7,6 +7,7 @@ decoder threads run side by side (`python -m benchmarks.decode`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -68,8 +69,27 @@ def _upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     return pixels
 
 
+@dataclass(slots=True)
+class DecodedJpeg:
+    """A JPEG's pixels at the scale they were decoded at, as they lie in the file."""
+
+    pixels: NDArray[np.uint8]
+    """[h, w, 4], the last of them unused."""
+    orientation: int
+    preprocessing: Preprocessing
+
+    def at(self, resolution: int) -> NDArray[np.uint8]:
+        """Cropped, resized and upright: [T, T, 3]."""
+        return _upright(resize(self.pixels, self.preprocessing, resolution), self.orientation)
+
+
 def to_pixels(data: bytes, preprocessing: Preprocessing, resolution: int) -> NDArray[np.uint8]:
-    """Decode, crop and resize a plain JPEG to pixels [T, T, 3], upright.
+    """Decode, crop and resize a plain JPEG to pixels [T, T, 3], upright."""
+    return decode(data, preprocessing, resolution).at(resolution)
+
+
+def decode(data: bytes, preprocessing: Preprocessing, resolution: int) -> DecodedJpeg:
+    """Decode a plain JPEG at a scale that suffices for a resolution.
 
     Damage that a decoder can live with is lived with, as in the reference; an end that is missing
     is not.
@@ -77,7 +97,7 @@ def to_pixels(data: bytes, preprocessing: Preprocessing, resolution: int) -> NDA
     try:
         height, width, _, _ = simplejpeg.decode_jpeg_header(data)
         factor = reduction(min(width, height), preprocessing.least_side(resolution))
-        decode = partial(
+        attempt = partial(
             simplejpeg.decode_jpeg,
             data,
             "RGBX",
@@ -86,11 +106,11 @@ def to_pixels(data: bytes, preprocessing: Preprocessing, resolution: int) -> NDA
             min_factor=factor,
         )
         try:
-            pixels = decode()
+            pixels = attempt()
         except ValueError:
             if b"\xff\xd9" not in data[-_LATEST_END:]:
                 raise
-            pixels = decode(strict=False)
+            pixels = attempt(strict=False)
     except (ValueError, TypeError) as error:
         raise CorruptImageError(f"The image is corrupt or ends early: {error}.") from None
-    return _upright(resize(pixels, preprocessing, resolution), _orientation(data))
+    return DecodedJpeg(pixels, _orientation(data), preprocessing)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from san_core.preprocessing import ImageHeader
 from service.latency.catalogue import Listing
 from service.latency.model import DecodeCost, LatencyModel, decode_scale, decode_work
-from service.request.record import Idle
+from service.request.request import Idle
 
 _SPREAD = 1.5
 """An idle host's p99 over its median, as the first requests after a start show it: a budget counts

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from san_core.frontier import OperatingPoint
-from service.request.record import STAGES, Outcome, RequestRecord
+from service.request.request import STAGES, Outcome, Request
 
 SECONDS = (
     0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05,
@@ -73,13 +73,13 @@ SHORT_BY = 0.02
 bought for the same budget: the objective of the accuracy alerts is 99 % that do not."""
 
 
-def _trace(record: RequestRecord) -> str | None:
+def _trace(record: Request) -> str | None:
     """The trace id of a W3C `traceparent`: version-trace-span-flags."""
     parent = record.traceparent
     return parent[3:35] if parent is not None and len(parent) >= 55 else None
 
 
-def _budget_result(record: RequestRecord) -> str:
+def _budget_result(record: Request) -> str:
     """What became of a budget; "infeasible" is what this host could not do when idle either.
 
     A prediction is no excuse: on a host that became slow the service foresees its own misses.
@@ -138,7 +138,7 @@ class Ledger:
         """A resolution as a label of bounded cardinality."""
         return str(resolution) if resolution in self.resolutions else _ELSEWHERE
 
-    def observe(self, record: RequestRecord) -> None:
+    def observe(self, record: Request) -> None:
         """Count one request."""
         point, timing = record.point, record.timing
         key = (
@@ -159,7 +159,7 @@ class Ledger:
         if record.outcome in (Outcome.ANSWERED, Outcome.LATE):
             self._answered(record)
 
-    def _answered(self, record: RequestRecord) -> None:
+    def _answered(self, record: Request) -> None:
         timing = record.timing
         for stage in STAGES:
             self.stages[stage].observe(getattr(timing, stage) / 1000)

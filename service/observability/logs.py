@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from service.observability.terminal import TerminalHandler
-from service.request.record import RequestRecord
+from service.request.request import Request
 
 request_logger = logging.getLogger("service.request")
 
@@ -85,7 +85,7 @@ def configure(level: str, log_format: str, worker: int | None = None) -> None:
     logging.getLogger("uvicorn.access").disabled = True
 
 
-def log_request(record: RequestRecord) -> None:
+def log_request(record: Request) -> None:
     """One line per request."""
     if not request_logger.isEnabledFor(logging.INFO):
         return

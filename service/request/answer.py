@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.request.record import STAGES, RequestRecord
+from service.request.request import STAGES, Request
 
 _FEW = 16
 """Up to so many classes are found one by one: a third of the time that sorting takes."""
@@ -39,13 +39,31 @@ def top_k(scores: NDArray[np.float32], classes: tuple[str, ...], k: int) -> list
 
 
 @dataclass(slots=True)
-class Answer:
-    """What the client gets, and what of it is not on the wire."""
+class Result:
+    """What one image was found to be."""
 
-    record: RequestRecord
     predictions: list[Prediction]
     scores: NDArray[np.float32]
     logits: NDArray[np.float32]
+
+
+def image_ids(request_id: str, count: int) -> list[str]:
+    """The id of each image, for feedback: the request's own, numbered if there are several."""
+    return [request_id] if count == 1 else [f"{request_id}-{row}" for row in range(count)]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the client gets, and what of it is not on the wire."""
+
+    record: Request
+    results: list[Result]
+    """One per image."""
+
+    @property
+    def predictions(self) -> list[Prediction]:
+        """Of the first image, which mostly is the only one."""
+        return self.results[0].predictions
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON answer."""
@@ -69,6 +87,7 @@ class Answer:
             "budget": {
                 "budget_ms": record.terms.budget_ms,
                 "predicted_ms": _ms(record.predicted_ms or 0.0),
+                "bound_ms": _ms(record.bound_ms or 0.0),
                 "spent_ms": _ms(timing.total),
                 "met": None if record.terms.budget_ms is None else record.met,
             },
@@ -119,5 +138,5 @@ def _printable(text: str) -> bytes:
     return shown.encode("ascii", "replace")
 
 
-def _weights(record: RequestRecord) -> str:
+def _weights(record: Request) -> str:
     return "cached" if record.cached else "generated"

@@ -43,6 +43,8 @@ class Terms:
     top_k: int = 5
     on_miss: OnMiss = OnMiss.ANSWER
     precision: Precision | None = None
+    priority: int = 0
+    """Smaller goes first; the Open Inference Protocol's parameter, 0 for everyone else."""
 
 
 def parse_terms(query: Iterable[tuple[str, str]], budget_header: str | None = None) -> Terms:

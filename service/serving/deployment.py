@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -25,9 +25,10 @@ from service.observability.ledger import Ledger
 from service.request.terms import Terms
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
-from service.scheduling.executor import EngineLoop
-from service.scheduling.forecast import Forecast
-from service.scheduling.load import Load
+from service.scheduling.executor import Executor
+from service.scheduling.pricing import Host
+from service.scheduling.schedule import Schedule
+from service.scheduling.scheduler import Scheduler
 from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,9 @@ class Machinery:
 
     settings: Settings
     clock: Clock
-    load: Load
+    schedule: Schedule
+    host: Host
+    """What shares the cores with the engine."""
     ledger: Ledger
     engine_thread: Workers
     decoders: Workers
@@ -86,7 +89,7 @@ class Deployment:
         """Points that could not be restored."""
         self.preprocessing = bundle.manifest.preprocessing
         self.catalogue = Catalogue(bundle.manifest, precisions(settings, engine))
-        self.model = LatencyModel(measurements, machinery.load.is_loaded)
+        self.model = LatencyModel(measurements)
         self.cache = WeightCache(
             engine.build,
             machinery.builders,
@@ -95,25 +98,22 @@ class Deployment:
             clock=clock,
             on_built=self._built,
         )
-        self.loop = EngineLoop(
-            machinery.engine_thread,
+        self.scheduler = Scheduler(
             self.model,
-            machinery.load,
-            clock,
+            machinery.schedule,
+            (),
+            replace(machinery.host, shared=engine.device == "cpu"),
+            promise=settings.promise,
             max_batch=settings.max_batch,
-            window_ms=settings.batch_window_ms,
-            quantile=settings.quantile,
-            on_batch=machinery.ledger.observe_batch,
+            is_ready=self.cache.__contains__,
         )
-        self.forecast = Forecast(
-            self.model,
-            machinery.load,
-            self.cache,
-            self.preprocessing,
-            quantile=settings.quantile,
-            max_batch=settings.max_batch,
-            queue_safety=settings.queue_safety,
-            load_reserve=settings.load_reserve,
+        self.executor = Executor(
+            machinery.engine_thread,
+            self.scheduler,
+            clock,
+            network_for=self.cache.peek,
+            wants_late=machinery.schedule.wants_late,
+            on_batch=machinery.ledger.observe_batch,
         )
         self._machinery = machinery
         self.cost = Costs(engine)
@@ -129,6 +129,7 @@ class Deployment:
                 lambda x: (self.model.curve(x.shape).at(1), x.rank),
             )
         )
+        self.scheduler.frontier = self.frontier
         self.cache.protect(listing.point for listing in self.frontier)
         self.idle_host = IdleHost(self.model, self.frontier, self.preprocessing.least_side)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from san_core.preprocessing import ImageHeader
 from service.fleet.headroom import Headroom, few
-from service.request.budget import Budget
 from service.runtime.clock import Clock
 from service.scheduling.admission import Admission
-from service.scheduling.load import Load
+from service.scheduling.schedule import Schedule
+from service.serving.choosing import Image, decode_ms
 from service.serving.deployment import Deployment
 
 _TYPICAL = ImageHeader("JPEG", 500, 375, 1)
@@ -15,15 +15,14 @@ _TYPICAL_BYTES = 50_000
 _HOLDS_MS = 5.0
 """How long a report holds: many answers a second share one."""
 _RATE_MS = 1000.0
-_LONG_MS = 10_000.0
 
 
 class HeadroomReport:
     """Makes a report at most every few milliseconds."""
 
-    def __init__(self, admission: Admission, load: Load, clock: Clock) -> None:
+    def __init__(self, admission: Admission, schedule: Schedule, clock: Clock) -> None:
         self._admission = admission
-        self._load = load
+        self._schedule = schedule
         self._clock = clock
         self._made_ms = float("-inf")
         self._report: Headroom | None = None
@@ -40,11 +39,9 @@ class HeadroomReport:
         return self._report
 
     def _make(self, deployment: Deployment, now: float) -> Headroom:
-        budget = Budget(now, _LONG_MS, _LONG_MS)
-        options = deployment.forecast.options(
-            deployment.frontier, _TYPICAL, _TYPICAL_BYTES, budget, now
-        )
-        fastest = deployment.frontier[0].point
+        image = [Image(_TYPICAL, _TYPICAL_BYTES)]
+        outlook = deployment.scheduler.outlook(now, lambda side: decode_ms(deployment, image, side))
+        fastest = deployment.scheduler.table(now).points[0]
         since, before = self._counted
         facts = self._admission.facts
         if now - since > _RATE_MS:
@@ -53,8 +50,8 @@ class HeadroomReport:
                 self._arrivals_per_s = 1000 * (came - before) / (now - since)
             self._counted = now, came
         return Headroom(
-            few([(option.accuracy, option.needed_ms) for option in options]),
-            work_ms=deployment.forecast.marginal_ms(fastest, now),
+            few([(listing.rank, needed) for listing, needed in outlook]),
+            work_ms=fastest.unit_ms,
             arrivals_per_s=self._arrivals_per_s,
-            utilisation=min(1.0, self._load.drain_ms(now) / options[0].total_ms),
+            utilisation=min(1.0, self._schedule.drain_ms(now) / outlook[0][1]),
         )

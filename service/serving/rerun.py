@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from san_core.frontier import OperatingPoint
 from service.images.decoder import Decoder
+from service.request.request import Request
+from service.request.terms import Terms
 from service.runtime.clock import Clock
-from service.scheduling.load import Load, Promise
 from service.serving.deployment import Deployment
 
 _NEVER = float("inf")
@@ -21,7 +22,7 @@ Rerun = Callable[
 """Scores and the engine's time; None if the point is not ready."""
 
 
-def make_rerun(decoder: Decoder, load: Load, clock: Clock) -> Rerun:
+def make_rerun(decoder: Decoder, clock: Clock) -> Rerun:
     """With the threads that serve."""
 
     async def rerun(
@@ -32,13 +33,11 @@ def make_rerun(decoder: Decoder, load: Load, clock: Clock) -> Rerun:
             return None
         job = decoder.job(image, deployment.preprocessing, point.resolution, _NEVER)
         decoded = await decoder.decode(job, _NEVER)
-        cost = deployment.forecast.marginal_ms(point, clock())
-        promise = load.enter(Promise(_NEVER, point=point, forward_ms=cost, decode_ms=0.0))
-        try:
-            with deployment:
-                ran = await deployment.loop.run(network, decoded.pixels, promise)
-        finally:
-            load.leave(promise)
-        return ran.scores, ran.forward_ms
+        # It is not in the schedule: nobody is refused for it.
+        request = Request("rerun", Terms(resolution=point.resolution), clock())
+        request.point, request.side, request.due_ms = point, point.resolution, _NEVER
+        with deployment:
+            ran = await deployment.executor.run(request, [decoded], network)
+        return ran.scores[0], request.timing.forward
 
     return rerun

@@ -22,7 +22,7 @@ from pathlib import Path
 from service.errors import NoCandidateError, PromotionError, ReloadError
 from service.images.decoder import Decoder
 from service.observability.ledger import Ledger
-from service.request.record import Outcome, RequestRecord
+from service.request.request import Outcome, Request
 from service.runtime.clock import Clock
 from service.scheduling.admission import Admission
 from service.serving.deployment import Deployment
@@ -190,7 +190,7 @@ class Rollout(IdleSampler):
         self.note("rolled_back", bad, why)
         self._parts.retire(bad)
 
-    def observe(self, record: RequestRecord) -> None:
+    def observe(self, record: Request) -> None:
         """Learn from a request that the watched bundle served."""
         watched = self.watched
         if self.stage not in (Stage.CANARY, Stage.PROMOTED) or watched is None:

@@ -23,8 +23,9 @@ from service.images.helper_pool import HelperPool
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.tracing import make_trace
-from service.request.answer import Answer
-from service.request.record import RequestRecord
+from service.replay.recording import Recorder
+from service.request.answer import Answer, image_ids
+from service.request.request import Request
 from service.runtime.cgroups import cpu_quota
 from service.runtime.cores import available_cores
 from service.runtime.turns import turn
@@ -38,7 +39,7 @@ from service.serving.deployment import Deployment, EngineChoice, Machinery
 from service.serving.feedback import FeedbackStore, Judgement, Remembered
 from service.serving.headroom import HeadroomReport
 from service.serving.idle_sampler import Sample
-from service.serving.pipeline import Observe, Pipeline, Pixels, Route
+from service.serving.pipeline import Observe, Pipeline, Received, Route
 from service.serving.rerun import make_rerun
 from service.serving.rollout import Parts, Rollout
 from service.serving.verdict import Bounds
@@ -86,7 +87,7 @@ class Service:
         self.decoder = Decoder(machinery.decoders, self.helpers, machinery.clock, limits)
         self.feedback = FeedbackStore(settings.feedback_entries)
         self.answers = self._make_answer_cache()
-        rerun = make_rerun(self.decoder, machinery.load, machinery.clock)
+        rerun = make_rerun(self.decoder, machinery.clock)
         self.rollout = Rollout(
             Parts(self._deploy, self._install, self._retire_later, lambda: self.deployment),
             rerun,
@@ -108,7 +109,7 @@ class Service:
             self.ledger,
             settings.agreement_fraction,
         )
-        self._headroom = HeadroomReport(self.admission, machinery.load, machinery.clock)
+        self._headroom = HeadroomReport(self.admission, machinery.schedule, machinery.clock)
         self.on_fatal: Callable[[BaseException], None] = lambda _: None
         """Called if the first bundle cannot be served: nothing is left to wait for."""
         self.on_ready: Callable[[], None] = lambda: logger.info("ready")
@@ -120,6 +121,7 @@ class Service:
         """How late the event loop was when last looked at."""
         self._choose_engine = choose_engine
         self._trace = make_trace(machinery.clock)
+        self._recorder = Recorder(settings.record) if settings.record is not None else None
         self._reloading = asyncio.Lock()
         self._settled = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -265,6 +267,8 @@ class Service:
             self.pipeline.deployment = None
         if self.rollout.other is not None:
             await self.rollout.other.close()
+        if self._recorder is not None:
+            self._recorder.close()
         machinery = self.machinery
         for workers in (
             machinery.decoders,
@@ -307,10 +311,10 @@ class Service:
         answers: AnswerCache | None = None,
     ) -> Pipeline:
         settings = self.settings
-        limits = Limits(settings.patience_ms, settings.max_resolution, settings.max_batch)
+        limits = Limits(settings.patience_ms, settings.max_resolution)
         return Pipeline(
             admission,
-            self.machinery.load,
+            self.machinery.schedule,
             self.decoder,
             self.clock,
             limits,
@@ -378,7 +382,7 @@ class Service:
         await completion.run()
         while self.deployment is deployment:
             await asyncio.sleep(_MEASURE_AGAIN_S)
-            drifted = deployment.model.has_drifted(self.clock())
+            drifted = deployment.model.has_drifted
             if (completion.noisy or drifted) and not self.admission.inside:
                 await completion.measure_again(None if drifted else completion.noisy)
 
@@ -404,11 +408,11 @@ class Service:
             deployment = self.pipeline.deployment
             if deployment is None:
                 continue
-            drifted = deployment.model.has_drifted(self.clock())
+            drifted = deployment.model.has_drifted
             if drifted and not told:
                 logger.warning(
                     "this host runs at %.2f times the latencies it was measured with",
-                    deployment.model.drift(self.clock()),
+                    deployment.model.drift,
                 )
             told = drifted
 
@@ -419,34 +423,35 @@ class Service:
             await asyncio.sleep(_LAG_CHECK_S)
             self.loop_lag_s = max(0.0, loop.time() - due)
 
-    def _observe(
-        self, record: RequestRecord, answer: Answer | None, image: bytes | Pixels | None
-    ) -> None:
+    def _observe(self, record: Request, answer: Answer | None, image: Received | None) -> None:
         self.ledger.observe(record)
         self.rollout.observe(record)
         if answer is not None and record.point is not None:
-            best = tuple(p.index for p in answer.predictions[:5])
-            self.feedback.remember(
-                record.request_id,
-                Remembered(
-                    record.point.resolution,
-                    (record.model, record.model_version),
-                    best,
-                    record.expected_accuracy,
-                    bundle=record.bundle,
-                ),
-            )
+            names = image_ids(record.request_id, len(answer.results))
+            for name, result in zip(names, answer.results, strict=True):
+                self.feedback.remember(
+                    name,
+                    Remembered(
+                        record.point.resolution,
+                        (record.model, record.model_version),
+                        tuple(p.index for p in result.predictions[:5]),
+                        record.expected_accuracy,
+                        bundle=record.bundle,
+                    ),
+                )
             if isinstance(image, bytes):
                 sample = Sample(
                     image,
                     record.point.resolution,
-                    best[0],
+                    answer.predictions[0].index,
                     record.bundle,
                     record.terms.budget_ms,
                 )
                 self.agreement.offer(sample)
                 if self.rollout.other is not None:
                     self.rollout.offer(sample)
+        if self._recorder is not None:
+            self._recorder(record)
         if self.settings.access_log:
             log_request(record)
         if self._trace is not None:

@@ -27,7 +27,6 @@ class _Rehearsed:
 
     request_id = client = "rehearsal"
     traceparent: str | None = None
-    cancelled_by: Exception | None = None
 
     terms = _HURRY
 

@@ -12,7 +12,7 @@ from deploy.ray_serve.peers import PostOffice, RayPeers
 from deploy.ray_serve.replica_metrics import Toll
 from service.fleet.headroom import HEADER, Headroom
 from service.observability.ledger import Ledger
-from service.request.record import Idle, Outcome, RequestRecord, Timing
+from service.request.request import Idle, Outcome, Request, Timing
 from service.request.terms import Terms
 
 ROOM = Headroom(((0.25, 4.0), (0.75, 20.0)), 1.5)
@@ -129,7 +129,7 @@ def test_what_load_cost_is_counted_between_two_looks():
     toll.since_last(0.0)
     for outcome, accuracy in ((Outcome.ANSWERED, 0.5), (Outcome.OVERLOADED, None)):
         ledger.observe(
-            RequestRecord(
+            Request(
                 "id",
                 Terms(budget_ms=10.0),
                 outcome=outcome,

@@ -7,7 +7,7 @@ import pytest
 from deploy.ray_serve.replica_metrics import ReplicaMetrics
 from san_core.frontier import OperatingPoint
 from service.observability.ledger import SECONDS, Ledger
-from service.request.record import Outcome, RequestRecord, Timing
+from service.request.request import Outcome, Request, Timing
 from service.request.terms import Terms
 from service.settings import Settings
 from tests.service.conftest import picture, serving, write_bundle
@@ -64,7 +64,7 @@ def ledger(metrics):
 def record(outcome=Outcome.ANSWERED, resolution=96, **facts):
     point = OperatingPoint(resolution) if resolution else None
     facts = {"timing": Timing(total=20.0), "terms": Terms(budget_ms=50.0)} | facts
-    return RequestRecord("id", outcome=outcome, point=point, **facts)
+    return Request("id", outcome=outcome, point=point, **facts)
 
 
 def told(made):

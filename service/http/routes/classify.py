@@ -37,8 +37,6 @@ _LONGEST_REMEMBERED = 256
 class HttpExchange:
     """One POST as the pipeline sees it."""
 
-    cancelled_by: Exception | None = None
-
     def __init__(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         self.request_id: str = scope[REQUEST_ID]
         self.started_ms: float = scope[FIRST_BYTE]

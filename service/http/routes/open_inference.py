@@ -21,7 +21,7 @@ from service.errors import CompressedBodyError, DrainingError, NotReadyError, Un
 from service.http.body import Incoming
 from service.http.limits import ClientLimits
 from service.http.middleware import REQUEST_ID, header
-from service.http.open_inference.inference import encode_answers, infer, pixel_values
+from service.http.open_inference.inference import encode_answer, infer, pixel_values
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import (
     REQUEST_BODY,
@@ -96,13 +96,12 @@ class InferEndpoint:
         request_id = scope[REQUEST_ID]
         if request.id is not None and _USABLE_ID.fullmatch(request.id):
             request_id = request.id
-        answers = await infer(
+        answer = await infer(
             service.pipeline, request, request_id, scope[FIRST_BYTE], scope[CLIENT]
         )
         incoming.close()
-        body, json_size = encode_answers(request, answers, request_id)
-        slowest = max(answers, key=lambda answer: answer.record.timing.total)
-        facts = [fact for fact in slowest.headers() if fact[0] != b"x-request-id"]
+        body, json_size = encode_answer(request, answer, request_id)
+        facts = [fact for fact in answer.headers() if fact[0] != b"x-request-id"]
         headers = [
             (b"content-type", b"application/json" if json_size is None else _BINARY),
             (b"content-length", str(len(body)).encode()),
@@ -121,8 +120,8 @@ class InferEndpoint:
         deployment = served(service, path["name"], path.get("version"))
         if (header(scope, b"content-encoding") or b"identity").lower() != b"identity":
             raise CompressedBodyError("Send the body without a Content-Encoding.")
-        drain_ms = service.machinery.load.drain_ms(service.clock())
-        # The budget is in the body, so a place is needed to read it; each image then gets its own.
+        drain_ms = service.machinery.schedule.drain_ms(service.clock())
+        # The budget is in the body, so a place is needed to read it; the images then get one.
         with service.admission.enter(0, drain_ms):
             request = await self._read(scope, incoming, deployment.preprocessing)
         incoming.allowance.add_requests(len(request) - 1)

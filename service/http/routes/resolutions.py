@@ -36,25 +36,20 @@ Resolution = Annotated[int, Path(ge=MIN_RESOLUTION, le=MAX_RESOLUTION)]
 
 def describe(service: Service, deployment: Deployment, listing: Listing) -> OperatingPointSchema:
     """One operating point as it stands now."""
-    model, now, q = deployment.model, service.clock(), service.settings.quantile
+    model, scheduler = deployment.model, deployment.scheduler
     point, shape = listing.point, listing.shape
     sizes = sorted({1, service.settings.max_batch})
     latency = {
         str(n): LatencySchema(
-            p50=round(model.forward_ms(shape, n, 0.5, now), 3),
-            p95=round(model.forward_ms(shape, n, 0.95, now), 3),
-            p99=round(model.forward_ms(shape, n, 0.99, now), 3),
+            p50=round(model.forward_ms(shape, n), 3),
+            p95=round(model.forward_ms(shape, n) * scheduler.whole.alone.at(0.95), 3),
+            p99=round(model.forward_ms(shape, n) * scheduler.whole.alone.at(0.99), 3),
         )
         for n in sizes
     }
     at_least = deployment.preprocessing.least_side(point.resolution)
     work = decode_work(_TYPICAL, _TYPICAL_BYTES, at_least)
-    smallest = (
-        model.decode_ms(work, q, now, calm=True)
-        + model.forward_ms(shape, 1, q, now, calm=True)
-        + model.overhead_ms(q, now, calm=True)
-        + model.excess_ms(q, now, calm=True)
-    )
+    smallest = scheduler.smallest_budget_ms(listing, model.decode_ms(work))
     cost = deployment.cost(shape)
     measured = listing.measured
     return OperatingPointSchema(
@@ -73,7 +68,7 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
         macs=cost.macs,
         weight_bytes=cost.weight_bytes,
         cached=point in deployment.cache,
-        cold_ms=0.0 if point in deployment.cache else round(model.cold_ms(shape, now), 3),
+        cold_ms=0.0 if point in deployment.cache else round(model.cold_ms(shape), 3),
         frontier=listing in deployment.frontier,
     )
 
@@ -126,10 +121,10 @@ def resolutions_router(service: Service) -> APIRouter:
             model_version=deployment.manifest.version,
             engine=deployment.engine.name,
             device=deployment.engine.device,
-            quantile=service.settings.quantile,
+            quantile=service.settings.promise,
             max_batch=service.settings.max_batch,
             crop_ratio=deployment.preprocessing.crop_ratio,
-            drift=round(deployment.model.drift(service.clock()), 3),
+            drift=round(deployment.model.drift, 3),
             cache=describe_cache(deployment.cache, service.clock()),
             operating_points=[
                 describe(service, deployment, x) for x in deployment.catalogue.listings

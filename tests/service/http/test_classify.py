@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from service.request.record import STAGES
+from service.request.request import STAGES
 from tests.service.conftest import CLASSES, picture
 
 HUGE = 1e5

@@ -69,10 +69,8 @@ def test_the_smallest_budget_is_that_of_an_idle_service(running, client, monkeyp
         points = client.get("/resolutions").json()["operating_points"]
         return [p["smallest_budget_ms"] for p in points]
 
-    model = running.service.deployment.model
+    scheduler = running.service.deployment.scheduler
     before = smallest()
-    monkeypatch.setattr(model, "_is_loaded", lambda _: True)
-    for _ in range(100):
-        model.observe_overhead(1000.0, running.service.clock())
-    assert max(smallest()) < max(before) + 500.0
-    until(lambda: not model.remembers_load(running.service.clock()))  # others use it too
+    for now in range(300):
+        scheduler.whole.long.learn(now, 50.0)
+    assert max(smallest()) < 2 * max(before)

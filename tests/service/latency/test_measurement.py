@@ -110,7 +110,7 @@ def test_decoding_is_measured_for_images_of_several_sizes():
     model = LatencyModel(measurements)
     small = decode_work(ImageHeader("JPEG", 320, 240, 1), 20_000, 110)
     large = decode_work(ImageHeader("JPEG", 4000, 3000, 1), 3_000_000, 110)
-    assert 0 < model.decode_ms(small, 0.5, 0) < model.decode_ms(large, 0.5, 0)
+    assert 0 < model.decode_ms(small) < model.decode_ms(large)
 
 
 def test_a_made_photograph_is_an_image_of_that_size():

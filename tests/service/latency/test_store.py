@@ -5,7 +5,6 @@ from service.latency.model import Curve, Measurements
 from service.latency.store import LatencyStore, directories, store_key
 
 KNOWN = Measurements(curves={(64, "float"): Curve((1,), (2.0,))}, build_ms={"float": 9.0})
-KNOWN.ratios[(64, "float")] = [1.0, 1.5]
 
 
 def test_what_was_kept_is_found_again(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from san_core.frontier import OperatingPoint
 from service.observability.ledger import Histogram, Ledger
-from service.request.record import Idle, Outcome, RequestRecord, Timing
+from service.request.request import Idle, Outcome, Request, Timing
 from service.request.terms import Terms
 
 
@@ -16,7 +16,7 @@ def record(outcome=Outcome.ANSWERED, **facts):
         "model_version": "7",
         "idle": Idle(feasible=True, accuracy=0.7),
     } | facts
-    return RequestRecord("id", outcome=outcome, **facts)
+    return Request("id", outcome=outcome, **facts)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from service.errors import NoCandidateError, PromotionError, ReloadError
 from service.observability.ledger import Ledger
-from service.request.record import Idle, Outcome, RequestRecord
+from service.request.request import Idle, Outcome, Request
 from service.request.terms import Terms
 from service.serving.idle_sampler import Sample
 from service.serving.rollout import Parts, Rollout, Stage
@@ -84,9 +84,7 @@ class Scene:
     def serve(self, who, n, *, met):
         for _ in range(n):
             self.rollout.observe(
-                RequestRecord(
-                    "id", Terms(budget_ms=20.0), outcome=Outcome.ANSWERED, met=met, bundle=who
-                )
+                Request("id", Terms(budget_ms=20.0), outcome=Outcome.ANSWERED, met=met, bundle=who)
             )
 
 

@@ -35,6 +35,7 @@ from service.http.routes.headroom import LoadReport, headroom_router
 from service.http.routes.health import health_router
 from service.http.routes.metrics import metrics_router
 from service.http.routes.open_inference import open_inference_router
+from service.http.routes.plan import plan_router
 from service.http.routes.resolutions import resolutions_router
 from service.observability.ledger import Ledger
 from service.request.client import ClientIdentity, is_loopback
@@ -149,6 +150,7 @@ def make_api(
     api.exception_handlers.clear()  # every error goes on to `Problems`
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
+    api.include_router(plan_router(service))
     api.include_router(feedback_router(service, limits))
     api.include_router(candidate_router(service))
     api.include_router(headroom_router(service))

@@ -85,6 +85,24 @@ class ClassifySchema(BaseModel):
     )  # fmt: skip
 
 
+class PlanSchema(BaseModel):
+    """What would be chosen now for an image that nobody has sent."""
+
+    budget_ms: float | None
+    resolution: int
+    mode: str
+    precision: str
+    verdict: Literal["serve", "late", "impossible", "overloaded", "cold", "inaccurate"] = Field(
+        description="`serve`: it would be in time. `late`: answered, but late. Else the refusal"
+    )
+    fits: bool = Field(description="whether the verdict is `serve`")
+    reason: str
+    predicted_ms: float
+    expected_accuracy: float | None
+    accuracy_source: Literal["measured", "interpolated"] | None
+    cached: bool = Field(description="whether its weights are ready")
+
+
 class ProblemSchema(BaseModel):
     """RFC 9457 problem details."""
 

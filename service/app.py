@@ -125,6 +125,25 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
     return Service(machinery, lambda bundle: choose_engine(settings, bundle))
 
 
+@asynccontextmanager
+async def grpc_beside(service: Service, limits: ClientLimits) -> AsyncIterator[None]:
+    """The gRPC server for as long as the service runs, if a port was named for it."""
+    settings = service.settings
+    if settings.grpc_port is None:
+        yield
+        return
+    try:
+        from service.grpc.server import GrpcServer
+    except ModuleNotFoundError as error:
+        raise SanError("gRPC needs its extra: pip install 'san-serve[grpc]'.") from error
+    server = GrpcServer(service, Keys(settings), limits, settings.host, settings.grpc_port)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(settings.drain_grace_s)
+
+
 def make_api(
     service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits, *, ready_first: bool
 ) -> FastAPI:
@@ -135,10 +154,11 @@ def make_api(
         await service.start()
         if ready_first:
             await service.until_ready()
-        try:
-            yield
-        finally:
-            await service.stop()
+        async with grpc_beside(service, limits):
+            try:
+                yield
+            finally:
+                await service.stop()
 
     api = Api(
         title="san-serve",

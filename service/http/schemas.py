@@ -85,6 +85,20 @@ class ClassifySchema(BaseModel):
     )  # fmt: skip
 
 
+class ImageAnswerSchema(BaseModel):
+    """What one of several images was found to be."""
+
+    request_id: str = Field(description="for feedback on this image")
+    predictions: list[PredictionSchema]
+
+
+class ClassifyManySchema(ClassifySchema):
+    """The answer to several images: one operating point and one budget for all."""
+
+    predictions: list[PredictionSchema] = Field(default=[], exclude=True)
+    answers: list[ImageAnswerSchema]
+
+
 class PlanSchema(BaseModel):
     """What would be chosen now for an image that nobody has sent."""
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader
-from service.request.budget import Budget
+from service.request.request import Request
 from service.request.terms import Terms
-from service.scheduling.policy import Situation, Verdict, choose
+from service.serving.choosing import Image, considered, decode_ms
 from service.serving.deployment import Deployment
-from service.serving.service import Service
 
 
 @dataclass(frozen=True)
@@ -28,32 +27,30 @@ class Plan:
 
 
 def plan(
-    service: Service, deployment: Deployment, terms: Terms, header: ImageHeader, size: int
+    deployment: Deployment,
+    terms: Terms,
+    header: ImageHeader,
+    size: int,
+    *,
+    now_ms: float,
+    patience_ms: float,
 ) -> Plan:
     """Ask the policy as for a request that arrives now; nothing is admitted or remembered."""
-    now = service.clock()
-    budget = Budget(now, terms.budget_ms, service.settings.patience_ms)
-    listings = deployment.considered(terms)
-    options = deployment.forecast.options(listings, header, size, budget, now)
-    situation = Situation(
-        allowed_ms=budget.allowed_ms,
-        spent_ms=0.0,
-        patience_ms=budget.patience_ms,
-        has_budget=terms.budget_ms is not None,
-        pinned=terms.resolution is not None,
-        min_accuracy=terms.min_accuracy,
-        on_miss=terms.on_miss,
-        alone=service.admission.is_idle,
+    request = Request("plan", terms, now_ms, patience_ms)
+    images = [Image(header, size)]
+    decision = deployment.scheduler.preview(
+        request,
+        now_ms,
+        considered(deployment, terms),
+        lambda side: decode_ms(deployment, images, side),
     )
-    decision = choose(situation, options)
-    option = decision.option
-    listing = next(x for x, o in zip(listings, options, strict=True) if o is option)
+    listing = decision.option.cost.listing
     return Plan(
-        option.point,
-        Verdict(decision.verdict).value,
+        listing.point,
+        decision.verdict.value,
         decision.reason,
-        option.total_ms,
+        decision.option.total_ms,
         listing.accuracy,
         listing.accuracy_source,
-        option.point in deployment.cache,
+        listing.point in deployment.cache,
     )

@@ -47,7 +47,14 @@ def plan_router(service: Service) -> APIRouter:
         deployment = service.deployment
         if deployment is None:
             raise NotReadyError("No bundle is loaded yet; try again soon.")
-        found = plan(service, deployment, terms, ImageHeader("JPEG", width, height, 1), bytes)
+        found = plan(
+            deployment,
+            terms,
+            ImageHeader("JPEG", width, height, 1),
+            bytes,
+            now_ms=service.clock(),
+            patience_ms=service.settings.patience_ms,
+        )
         return PlanSchema(
             budget_ms=terms.budget_ms,
             resolution=found.point.resolution,

@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
+from san_core.errors import SanError
 from service.engines.base import Engine
 from service.errors import EngineUnavailableError
 from service.http.auth import Authentication, Keys

@@ -23,7 +23,7 @@ from service.http.middleware import REQUEST_ID, header, traceparent
 from service.http.openapi import problems
 from service.http.protocol import FIRST_BYTE
 from service.http.route_facts import Access, facts
-from service.http.schemas import ClassifySchema
+from service.http.schemas import ClassifyManySchema, ClassifySchema
 from service.request.answer import Answer
 from service.request.client import CLIENT
 from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
@@ -204,7 +204,7 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
     @router.post(
         "/classify",
         summary="Classify an image within a budget",
-        response_model=ClassifySchema,
+        response_model=ClassifySchema | ClassifyManySchema,
         responses=PROBLEMS,
         openapi_extra=facts(Access.API, classifies=True, **_OPENAPI),
     )

@@ -69,7 +69,6 @@ def make_settings(
             "decode_threads": 1,
             "device": "cpu",
             "max_batch": 2,
-            "batch_window_ms": 0.0,
             "access_log": False,
             "agreement_fraction": 0.0,
             "patience_ms": 60_000,

@@ -95,9 +95,15 @@ def test_every_rule_has_data(stack: Stack, traffic, name: str, expr: str):
     _has_data(stack, traffic, expr)
 
 
+RARE = ("ALERTS", "changes(", "ratio_30d", "san_candidate_pictures", "san_answer_cache")
+"""Alerts, restarts, thirty days, a candidate and a cache that is off: nothing to show here."""
+
+
 def _has_data(stack: Stack, traffic: tuple[Traffic, float, float], expr: str) -> None:
     _, start, end = traffic
-    series = stack.query(expr, start, end)
+    series = stack.query(expr, start, end)  # fails if it cannot be evaluated
+    if any(word in expr for word in RARE):
+        return
     values = [float(value) for one in series for _, value in one["values"]]
     assert any(math.isfinite(value) for value in values), f"no data for {expr}"
 
@@ -124,6 +130,12 @@ def test_sighup_swaps_the_bundle_without_losing_a_request(stack: Stack):
         thread.join()
     assert len(statuses) > 1
     assert set(statuses) == {200}
+
+
+def test_the_bundle_is_reloaded_through_the_bridge_with_a_key(stack: Stack):
+    url = stack.url("service", "/admin/reload")
+    assert post(url, b"")[0] == 401
+    assert post(url, b"", key="secret")[0] == 200
 
 
 def test_the_service_does_without_prometheus(stack: Stack):

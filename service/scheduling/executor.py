@@ -43,8 +43,8 @@ class Ran:
 class _Job:
     request: Request
     sources: Sequence[Source]
-    network: RunnableNetwork | None
-    """Its own, if its point is not one of the cache: made for it, perhaps by the fallback."""
+    network: RunnableNetwork
+    """That of the point it was first given: it may have been evicted since."""
     learn: bool
     future: asyncio.Future[Ran]
 
@@ -111,7 +111,7 @@ class Executor:
         self,
         request: Request,
         sources: Sequence[Source],
-        network: RunnableNetwork | None = None,
+        network: RunnableNetwork,
         *,
         learn: bool = True,
     ) -> Ran:
@@ -164,13 +164,15 @@ class Executor:
             )
 
     def _network(self, jobs: list[_Job]) -> RunnableNetwork:
-        """The engine's own if there is one; a fallback computes the same."""
+        """The cached one of the point that was chosen, else one that a request holds."""
         point = jobs[0].request.point
         assert point is not None
-        network = self._network_for(point) or next(
-            (job.network for job in jobs if job.learn and job.network), jobs[0].network
-        )
-        assert network is not None
+        network = self._network_for(point)
+        if network is None:
+            held = sorted((job.network for job in jobs), key=lambda n: n.point)
+            network = next((n for n in held if n.point == point), held[0])
+            for job in jobs:  # the point was evicted since it was chosen
+                job.request.point = network.point
         return network
 
     def _execute(self, jobs: list[_Job], network: RunnableNetwork) -> _Executed:

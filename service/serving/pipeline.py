@@ -179,8 +179,8 @@ class Pipeline:
 
                 # wait, and run in a batch at the point that is chosen then
                 learn = building is None or building.own
-                bound = None if building is None else network
-                ran = await deployment.executor.run(request, sources, bound, learn=learn)
+                assert network is not None
+                ran = await deployment.executor.run(request, sources, network, learn=learn)
                 timing.decode += ran.decode_ms
 
                 # answer

@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LIBRARIES = ("openvino", "torch", "torchvision", "timm")
-"""Whatever has a say in a template's graph."""
-
-
 _VALUE = {"float": 4, "int8": 1}
 """Bytes of a value in a feature map."""
 
@@ -205,7 +201,7 @@ class OpenVinoEngine:
             self._check_int8(point)
         graph, found = None, self._read(point, "single")
         if found is None:
-            graph = self._graph(point)
+            graph = self.graph(point)
             graph.reshape([1, point.resolution, point.resolution, 3])
             sizes = self._sizes(point, _largest_map(graph))
             found = self._compile(point, "single", graph, sizes)
@@ -229,12 +225,12 @@ class OpenVinoEngine:
     def _several(self, point: OperatingPoint, sizes: _Sizes, graph: Any) -> Any:
         found = self._read(point, "several")
         if found is None:
-            graph = graph or self._graph(point)
+            graph = graph or self.graph(point)
             graph.reshape([(sizes.least, sizes.most), point.resolution, point.resolution, 3])
             found = self._compile(point, "several", graph, sizes)
         return found[0]
 
-    def _graph(self, point: OperatingPoint) -> Any:
+    def graph(self, point: OperatingPoint) -> Any:
         """The generated network of a point, its input of any size."""
         with self._lock:  # the parts are made once
             template, networks = self._template, self._networks
@@ -352,5 +348,5 @@ def _probe(cache_dir: Path) -> CpuDecision:
 
 
 def _versions() -> str:
-    found = [f"{name} {version(name)}" for name in _LIBRARIES]
-    return f"{', '.join(found)} {platform.machine()}"
+    """What has a say in a template's graph, other than the architecture."""
+    return f"openvino {version('openvino')} {platform.machine()}"

@@ -162,6 +162,9 @@ class OperatingPointSchema(BaseModel):
     mode: str
     precision: str
     provenance: Literal["trained", "interpolated", "extrapolated"]
+    crop_ratio: float = Field(
+        description="side of the centred square that is classified, over the image's shorter side"
+    )
     accuracy: AccuracySchema | None
     latency_ms: dict[str, LatencySchema] = Field(
         description="by batch size, as a string: 1 and the largest"
@@ -215,7 +218,7 @@ class ResolutionsSchema(BaseModel):
     quantile: float = Field(description="the latency quantile a choice must fit the budget with")
     max_batch: int
     crop_ratio: float = Field(
-        description="side of the centred square that is classified, over the image's shorter side"
+        description="crop of the largest operating point; every point says its own"
     )
     drift: float = Field(
         description="recent latencies over those measured at start; 1: nothing changed"

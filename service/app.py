@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
+from san_core.errors import SanError
 from service.engines.base import Engine
 from service.errors import EngineUnavailableError
 from service.http.auth import Authentication, Keys
@@ -35,6 +36,7 @@ from service.http.routes.headroom import LoadReport, headroom_router
 from service.http.routes.health import health_router
 from service.http.routes.metrics import metrics_router
 from service.http.routes.open_inference import open_inference_router
+from service.http.routes.plan import plan_router
 from service.http.routes.resolutions import resolutions_router
 from service.observability.ledger import Ledger
 from service.request.client import ClientIdentity, is_loopback
@@ -124,6 +126,25 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
     return Service(machinery, lambda bundle: choose_engine(settings, bundle))
 
 
+@asynccontextmanager
+async def grpc_beside(service: Service, limits: ClientLimits) -> AsyncIterator[None]:
+    """The gRPC server for as long as the service runs, if a port was named for it."""
+    settings = service.settings
+    if settings.grpc_port is None:
+        yield
+        return
+    try:
+        from service.grpc.server import GrpcServer
+    except ModuleNotFoundError as error:
+        raise SanError("gRPC needs its extra: pip install 'san-serve[grpc]'.") from error
+    server = GrpcServer(service, Keys(settings), limits, settings.host, settings.grpc_port)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(settings.drain_grace_s)
+
+
 def make_api(
     service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits, *, ready_first: bool
 ) -> FastAPI:
@@ -134,10 +155,11 @@ def make_api(
         await service.start()
         if ready_first:
             await service.until_ready()
-        try:
-            yield
-        finally:
-            await service.stop()
+        async with grpc_beside(service, limits):
+            try:
+                yield
+            finally:
+                await service.stop()
 
     api = Api(
         title="san-serve",
@@ -149,6 +171,7 @@ def make_api(
     api.exception_handlers.clear()  # every error goes on to `Problems`
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
+    api.include_router(plan_router(service))
     api.include_router(feedback_router(service, limits))
     api.include_router(candidate_router(service))
     api.include_router(headroom_router(service))

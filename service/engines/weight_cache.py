@@ -192,7 +192,7 @@ class WeightCache:
 
     def peek(self, point: OperatingPoint) -> RunnableNetwork | None:
         """The network if it is cached; does not count as a use."""
-        return self._store.get(point) if point in self._store else None
+        return next((store.get(point) for store in self._stores if point in store), None)
 
     def ready(self, point: OperatingPoint) -> RunnableNetwork | None:
         """The network if it is cached; counts as a use."""

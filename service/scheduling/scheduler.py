@@ -117,9 +117,7 @@ class Scheduler:
     ) -> Decision:
         """Decide for a request whose body is there; book it if it is served."""
         table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
-        decision = deciding.decide(
-            request, table, load, self.whole, now_ms, decode_ms, self._cold_ms
-        )
+        decision = self.preview(request, now_ms, listings, decode_ms)
         self.price = decision.price
         option = decision.option
         if decision.verdict is Verdict.OVERLOADED:
@@ -150,6 +148,17 @@ class Scheduler:
         request.rest_ms, request.spread = option.total_ms, spread
         self.schedule.enter(request, now_ms)
         return decision
+
+    def preview(
+        self,
+        request: Request,
+        now_ms: float,
+        listings: Sequence[Listing] | None = None,
+        decode_ms: Callable[[int], float] = lambda _: 0.0,
+    ) -> Decision:
+        """What would be decided; nothing is booked."""
+        table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
+        return deciding.decide(request, table, load, self.whole, now_ms, decode_ms, self._cold_ms)
 
     def outlook(
         self, now_ms: float, decode_ms: Callable[[int], float]

@@ -113,7 +113,7 @@ def steady(engine: Engine, points: list[OperatingPoint], max_batch: int, rounds:
         try:
             for _ in range(rounds):
                 for point in points[1:] or points:
-                    engine.build(point)
+                    engine.build(point).finish()
         finally:
             done.set()
 
@@ -133,6 +133,7 @@ def check(
     compared, rows = [], []
     for point in points:
         network = engine.build(point)
+        network.finish()
         found = compare(network, reference.build(point), _sizes(max_batch))
         compared += found
         times = [p50(network, n, seconds) for n in (1, max_batch)]
@@ -157,8 +158,11 @@ def reloads(make: Callable[[], CudaEngine], point: OperatingPoint, times: int = 
     held = []
     for _ in range(times):
         engine = make()
-        engine.build(point).run(images(1, point.resolution))
+        network = engine.build(point)
+        network.finish()
+        network.run(images(1, point.resolution))
         held.append(int(engine.metrics()["memory_reserved_bytes"]))
+        del network
         engine.close()
     return held
 

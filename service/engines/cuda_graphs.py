@@ -159,9 +159,6 @@ class GraphBody:
         if not self._graphs and not self._is_eager:
             raise torch.OutOfMemoryError(f"not even one image fits: {self.fallback}")
 
-    def finish(self) -> None:
-        """Nothing is left to do."""
-
     @property
     def captured(self) -> tuple[int, ...]:
         """Batch sizes that are replayed."""

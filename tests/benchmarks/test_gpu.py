@@ -80,8 +80,8 @@ def test_all_of_it(capsys):
             self.where = "running"
             yield
 
-        def capture(self, work):
-            work()
+        def capture(self, work, warm_up):
+            warm_up()
             return work
 
         def pinned(self, elements, dtype):

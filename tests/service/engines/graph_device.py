@@ -72,13 +72,15 @@ class NotedDevice:
         self.notes.append(f"pin {elements}")
         return torch.full((elements,), float("nan") if dtype.is_floating_point else 77, dtype=dtype)
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+    def capture(
+        self, work: Callable[[], None], warm_up: Callable[[], object]
+    ) -> Callable[[], None]:
         assert self.where == "building"
         assert torch.is_inference_mode_enabled()
         if not self._captures_left:
             raise self.error
         self._captures_left -= 1
-        work()
+        warm_up()
         number = len([note for note in self.notes if note.startswith("capture")])
         self.notes.append(f"capture {number}")
 
@@ -140,9 +142,11 @@ class FailingDevice(NotedDevice):
             self._fail("building")
             yield
 
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+    def capture(
+        self, work: Callable[[], None], warm_up: Callable[[], object]
+    ) -> Callable[[], None]:
         self._fail("capture")
-        return super().capture(work)
+        return super().capture(work, warm_up)
 
     def do(self, note: str, work: Callable[[], object]) -> None:
         if note.startswith("replay"):

@@ -46,18 +46,12 @@ def graphs_in_half(bundle: Bundle) -> Engine:
     return CudaEngine(bundle, threads=1, max_batch=MOST, device="cuda", graphs=device)
 
 
-def eager(bundle: Bundle) -> Engine:
-    device = NotedDevice()
-    return CudaEngine(bundle, threads=1, max_batch=MOST, device="cuda", graphs=device).eager
-
-
 @pytest.fixture(
     params=[
         pytest.param("openvino", id="openvino"),
         pytest.param(torch_on_a_cpu, id="torch"),
         pytest.param(graphs, id="graphs"),
         pytest.param(graphs_in_half, id="graphs-half"),
-        pytest.param(eager, id="eager"),
     ]
 )
 def make(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Make:
@@ -76,6 +70,9 @@ def close(request: pytest.FixtureRequest) -> float:
 def test_bytes_are_normalised_as_the_bundle_says(make: Make, close: float) -> None:
     bundle = make_bundle("mobilenet_v2")
     network = make(make_bundle("mobilenet_v2")).build(POINT)
+    batch = images(3, 57)
+    assert relative_error(network.run(batch), reference(bundle, POINT, batch)) < close
+    network.finish()
     assert network.point == POINT
     assert network.memory_bytes > 0
     for n in (1, 3, 4):

@@ -15,6 +15,7 @@ from san_core.mode import Mode
 from service.app import wants_gpu
 from service.engines.base import batch_sizes, traits
 from service.engines.cuda_engine import CudaEngine
+from service.engines.cuda_graphs import GraphedNetwork
 from service.engines.torch_engine import TorchEngine, resolve_device
 from service.errors import EngineUnavailableError
 from service.settings import Settings
@@ -36,6 +37,12 @@ def make_engine(device: NotedDevice, bundle=None) -> CudaEngine:
     )
 
 
+def finished(engine: CudaEngine, point: OperatingPoint = POINT) -> GraphedNetwork:
+    network = engine.build(point)
+    network.finish()
+    return network
+
+
 def noted(device: NotedDevice, what: str) -> list[str]:
     return [note for note in device.notes if note.startswith(what)]
 
@@ -52,7 +59,7 @@ def test_batch_sizes():
 def test_every_batch_gets_what_the_reference_computes(architecture):
     bundle = make_bundle(architecture)
     for point in (POINT, OperatingPoint(57, Mode.DATA_FREE)):
-        network = make_engine(NotedDevice(), make_bundle(architecture)).build(point)
+        network = finished(make_engine(NotedDevice(), make_bundle(architecture)), point)
         for n in (1, 3, 8, 2, 5):
             batch = images(n, point.resolution)
             found = network.run(batch)
@@ -65,7 +72,7 @@ def test_every_batch_gets_what_the_reference_computes(architecture):
 def test_half_precision_is_close(architecture):
     """The second has buffers that are in no state dict; they are in half precision too."""
     bundle = make_bundle(architecture)
-    network = make_engine(NotedDevice(torch.float16), make_bundle(architecture)).build(POINT)
+    network = finished(make_engine(NotedDevice(torch.float16), make_bundle(architecture)), POINT)
     batch = images(3, 64)
     error = relative_error(network.run(batch), reference(bundle, POINT, batch))
     assert 1e-6 < error < 2e-2
@@ -73,13 +80,13 @@ def test_half_precision_is_close(architecture):
 
 def test_all_is_captured_when_the_network_is_built_and_nothing_later():
     device = NotedDevice()
-    network = make_engine(device).build(POINT)
+    network = finished(make_engine(device), POINT)
     assert network.body.captured == (1, 2, 4, 8)
     assert noted(device, "capture") == [f"capture {number}" for number in range(4)]
     network.run(images(1, 64))  # its weights are put in place
     device.notes.clear()
-    # numbers in the order of capture: the largest first
-    for n, number in ((1, 3), (2, 2), (3, 1), (4, 1), (5, 0), (8, 0)):
+    # numbers in the order of capture: one image, then the largest first
+    for n, number in ((1, 0), (2, 3), (3, 2), (4, 2), (5, 1), (8, 1)):
         network.run(images(n, 64))
         # the smallest graph that holds the batch, then the copy out, waited for; no allocation
         assert device.notes == ["upload", "copy", f"replay {number}", "copy", "wait"]
@@ -95,13 +102,29 @@ def test_the_largest_batch_is_captured_first():
             sizes.append(work.args[0])
             return super().capture(work)
 
-    make_engine(Sized()).build(POINT)
+    finished(make_engine(Sized()), POINT)
     assert sizes == [8, 4, 2, 1]
+
+
+def test_a_cold_point_answers_once_one_image_is_captured_and_batches_are_split_until_then():
+    device, bundle = NotedDevice(), make_bundle("resnet18")
+    engine = make_engine(device)
+    network = engine.build(POINT)
+    assert network.body.captured == (1,)
+    batch = images(3, 64)
+    assert relative_error(network.run(batch), reference(bundle, POINT, batch)) < 1e-4
+    assert engine.facts.replays == {1: 3}
+    network.body.output.fill_(7.0)
+    network.finish()
+    assert network.body.captured == (1, 2, 4, 8)
+    assert (network.body.output == 7.0).all()  # a batch that runs meanwhile is not disturbed
+    network.finish()
+    assert engine.facts.captures == 4
 
 
 def test_rows_that_pad_a_batch_touch_no_other():
     engine = make_engine(NotedDevice())
-    network = engine.build(POINT)
+    network = finished(engine)
     batch = images(3, 64)
     clean = network.run(batch)
     network.run(np.full((8, 64, 64, 3), 255, np.uint8))
@@ -114,8 +137,8 @@ def test_rows_that_pad_a_batch_touch_no_other():
 def test_nothing_is_read_before_it_is_there():
     """On a device that does nothing before it is waited for, answers are the same."""
     batches = [images(n, 64) for n in (3, 8, 1)]
-    plain = make_engine(NotedDevice()).build(POINT)
-    deferred = make_engine(DeferringDevice()).build(POINT)
+    plain = finished(make_engine(NotedDevice()), POINT)
+    deferred = finished(make_engine(DeferringDevice()), POINT)
     for batch in batches:
         np.testing.assert_array_equal(deferred.run(batch), plain.run(batch))
 
@@ -140,7 +163,7 @@ def test_two_batches_are_in_flight():
     device.lock = threading.Lock()
     engine = make_engine(device)
     assert traits(engine).in_flight == 2
-    network = engine.build(POINT)
+    network = finished(engine)
     batches = [images(n, 64) for n in (1, 2, 3)]
     found = {}
 
@@ -157,7 +180,7 @@ def test_two_batches_are_in_flight():
     go.set()
     for thread in threads:
         thread.join(30)
-    plain = make_engine(NotedDevice()).build(POINT)
+    plain = finished(make_engine(NotedDevice()), POINT)
     for place, batch in enumerate(batches):
         np.testing.assert_array_equal(found[place], plain.run(batch))
 
@@ -180,7 +203,7 @@ def test_buffers_are_pinned_while_building_and_shared_by_all_networks():
 
 def test_a_network_owns_its_weights():
     bundle = make_bundle("resnet18")
-    network = make_engine(NotedDevice(), bundle).build(POINT)
+    network = finished(make_engine(NotedDevice(), bundle), POINT)
     batch = images(2, 64)
     before = network.run(batch)
     with torch.no_grad():
@@ -193,7 +216,7 @@ def test_modes_of_one_resolution_share_its_graphs_and_do_not_mix():
     device = DeferringDevice()
     engine, bundle = make_engine(device), make_bundle("resnet18")
     points = [OperatingPoint(57, mode) for mode in Mode]
-    networks = [engine.build(point) for point in points]
+    networks = [finished(engine, point) for point in points]
     assert len(noted(device, "capture")) == 4
     assert len({id(network.body) for network in networks}) == 1
     batch = images(2, 57)
@@ -210,22 +233,22 @@ def test_modes_of_one_resolution_share_its_graphs_and_do_not_mix():
 def test_the_graphs_of_a_resolution_go_with_its_last_network():
     device = NotedDevice()
     engine = make_engine(device)
-    first = engine.build(OperatingPoint(64, Mode.PROXY))
+    first = finished(engine, OperatingPoint(64, Mode.PROXY))
     second = engine.build(OperatingPoint(64, Mode.DATA_FREE))
     del first
     assert engine.build(OperatingPoint(64, Mode.PROXY)).body is second.body
     del second
     gc.collect()  # a replay of this device refers to the body; CUDA's does not
-    engine.build(OperatingPoint(64, Mode.PROXY))
+    finished(engine, OperatingPoint(64, Mode.PROXY))
     assert len(noted(device, "capture")) == 8
 
 
 def test_what_the_cache_counts_is_weights_twice_input_and_output():
     plain = TorchEngine(make_bundle("resnet18"), threads=1, max_batch=MOST, device="cpu")
     weights = plain.build(POINT).memory_bytes
-    network = make_engine(NotedDevice()).build(POINT)
+    network = finished(make_engine(NotedDevice()), POINT)
     assert network.memory_bytes == 2 * weights + 4 * MOST * (64 * 64 * 3 + 7)
-    half = make_engine(NotedDevice(torch.float16)).build(POINT)
+    half = finished(make_engine(NotedDevice(torch.float16)), POINT)
     assert half.memory_bytes == weights + MOST * (2 * 64 * 64 * 3 + 4 * 7)
 
 
@@ -235,7 +258,7 @@ def test_what_cannot_be_captured_runs_eagerly_and_says_why(caplog):
     engine = make_engine(device, make_bundle("resnet18"))
     assert engine.describe()["graphs"] == "for batches of 1, 2, 4, 8"
     with caplog.at_level(logging.WARNING):
-        network = engine.build(POINT)
+        network = finished(engine)
     assert network.body.captured == ()
     reason = engine.describe()["graphs"]
     assert "operation not permitted" in reason
@@ -251,7 +274,7 @@ def test_an_error_of_ours_is_not_taken_for_one_of_capture():
     device = NotedDevice(most_captures=0)
     device.error = TypeError("a bug")
     with pytest.raises(TypeError, match="a bug"):
-        make_engine(device).build(POINT)
+        finished(make_engine(device), POINT)
 
 
 def test_the_engine_tells_about_itself():
@@ -259,7 +282,7 @@ def test_the_engine_tells_about_itself():
     facts = engine.describe()
     assert facts["gpu"] == "none"
     assert facts["dtype"] == "float16"
-    engine.build(POINT).run(images(3, 64))
+    finished(engine).run(images(3, 64))
     numbers = engine.metrics()
     assert numbers["captures"] == 4
     assert numbers["replays_4"] == 1

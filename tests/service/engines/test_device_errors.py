@@ -102,17 +102,18 @@ def test_no_memory_for_a_build_is_a_503_and_the_next_may_succeed():
 
 
 def test_batches_too_large_to_be_captured_are_split_over_what_was():
-    device, bundle = FailingDevice(), make_bundle("resnet18")
+    bundle = make_bundle("resnet18")
 
     class Small(FailingDevice):
-        def capture(self, work):
+        def capture(self, work, warm_up):
             if work.args[0] > 2:
                 raise FULL
-            return super().capture(work)
+            return super().capture(work, warm_up)
 
     device = Small()
     engine = make_engine(device)
     network = engine.build(POINT)
+    network.finish()
     assert network.body.captured == (1, 2)
     assert "split" in engine.describe()["graphs"]
     device.notes.clear()

@@ -137,7 +137,7 @@ def test_graphs_captured_as_the_engine_captures_them_share_what_the_largest_need
     sizes = []
 
     class Sized(NotedDevice):
-        def capture(self, work):
+        def capture(self, work, warm_up):
             sizes.append(work.args[0])
             return lambda: None
 
@@ -151,7 +151,7 @@ def test_graphs_captured_as_the_engine_captures_them_share_what_the_largest_need
             device,
             batch_sizes(64),
             GraphFacts(),
-        )
+        ).finish()
     alone = in_order([224], [64], events)
     assert in_order(SIDES[::-1], sizes, events) <= 1.1 * alone
     # As it was before: the smallest first.

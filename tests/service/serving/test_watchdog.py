@@ -14,7 +14,6 @@ from service.engines.base import EngineTraits
 from service.engines.cuda_engine import CudaEngine
 from service.errors import EngineLostError
 from service.serving import watchdog
-from service.serving.deployment import Engines
 from tests.service.conftest import picture, serving, until
 from tests.service.engines.graph_device import FailingDevice
 
@@ -29,8 +28,8 @@ class Device(FailingDevice):
     def pinned(self, elements, dtype):
         return torch.zeros(elements, dtype=dtype)
 
-    def capture(self, work):
-        work()
+    def capture(self, work, warm_up):
+        warm_up()
         return lambda: self.do("replay", work)
 
 
@@ -91,9 +90,9 @@ def test_the_first_deployment_is_gone_after_a_reload(make_settings, tiny_bundle,
     def choose(_, bundle):
         engine = make(bundle, Device())
         made.append((weakref.ref(engine), weakref.ref(bundle.network)))
-        return Engines(engine, engine.eager)
+        return engine
 
-    monkeypatch.setattr(app, "choose_engines", choose)
+    monkeypatch.setattr(app, "choose_engine", choose)
     with serving(make_settings()) as running, running.client() as client:
         assert client.post("/admin/reload").status_code == 200
         assert client.post("/classify", content=picture()).status_code == 200

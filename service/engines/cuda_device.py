@@ -57,6 +57,7 @@ class CudaDevice:
         """The GPU, as an operator would name it."""
         properties = torch.cuda.get_device_properties(self.device)
         return {
+            "isa": f"{properties.name} sm_{properties.major}{properties.minor}",
             "gpu": f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, "
             f"sm_{properties.major}{properties.minor}",
             "cuda": str(torch.version.cuda),

@@ -66,8 +66,8 @@ class CudaEngine:
         self._fallback: str | None = None
         self._full_precision: set[int] = set()
         """Resolutions that half precision is too coarse for."""
+        self._graphs = graphs or _open(device)
         with self._telling():
-            self._graphs = graphs or _open(device)
             self._ring = PinnedRing(self._graphs, IN_FLIGHT)
             with self._graphs.building():
                 network = bundle.network.to(self._graphs.device)

@@ -62,6 +62,11 @@ _BESIDE = 4
 """A candidate gets one part in so many of the memory for networks."""
 
 
+def _collect() -> None:
+    gc.collect()
+    gc.freeze()
+
+
 class Service:
     """Everything that serves, behind whatever transport."""
 
@@ -406,6 +411,9 @@ class Service:
         await old.unused()
         await old.close()
         logger.info("retired bundle %s %s", old.manifest.name, old.manifest.version)
+        del old
+        gc.unfreeze()  # the first deployment would never be found, and on a GPU fill its memory
+        await self.machinery.builders.submit(_collect)
 
     async def _watch_drift(self) -> None:
         told = False

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from san_core.architectures import FIRST_CLASS
 from san_core.frontier import OperatingPoint
@@ -65,7 +65,7 @@ def test_every_tensor_is_on_the_device_and_in_half_precision(architecture, monke
     """But for batch norms that were not folded: their variances overflow half precision."""
     monkeypatch.setattr(cuda_engine, "disagreement", lambda *_: 0.0)
     monkeypatch.setattr(torch, "isfinite", lambda _: torch.ones(1, dtype=torch.bool))
-    monkeypatch.setattr(FakeTensor, "__deepcopy__", lambda tensor, _: tensor.clone())
+    monkeypatch.setattr(torch.Tensor, "__deepcopy__", lambda tensor, _: tensor.clone())
     bundle = make_bundle(architecture)
     with FakeTensorMode(allow_non_fake_inputs=True):
         engine = CudaEngine(bundle, threads=1, max_batch=2, device="cuda", graphs=FakeCuda())

@@ -20,7 +20,7 @@ from service.errors import Problem
 from service.grpc.messages import SERVICE, methods
 from service.grpc.translation import from_http, to_http
 from service.http.auth import Keys
-from service.http.limits import ClientLimits
+from service.http.limits import Allowance, ClientLimits
 from service.http.open_inference.inference import encode_answer, infer, pixel_values
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import ServerSchema, model_metadata
@@ -151,8 +151,9 @@ class GrpcServer:
         service, started_ms = self._service, self._service.clock()
         request_id = request.id if _USABLE_ID.fullmatch(request.id) else secrets.token_hex(12)
         client = _address(context.peer())
-        allowance = self._limits.open(client)
+        allowance = Allowance(self._limits, client)
         try:
+            allowance.add_requests(1)
             service.admission.check()
             deployment = served(service, request.model_name, request.model_version or None)
             allowance.add_bytes(request.ByteSize())

@@ -20,6 +20,9 @@ class BudgetSchema(BaseModel):
 
     budget_ms: float | None = Field(description="what the client allowed; null if it did not say")
     predicted_ms: float = Field(description="total predicted when the point was chosen")
+    estimated: bool = Field(
+        False, description="the point was not measured here yet: its times lie between others'"
+    )
     spent_ms: float = Field(
         description="from the first byte received to the answer's first byte sent"
     )

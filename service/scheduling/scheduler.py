@@ -137,6 +137,7 @@ class Scheduler:
         if listing.accuracy is not None:
             request.given_up = decision.given_up
         request.predicted_ms = request.spent_ms(now_ms) + option.total_ms
+        request.estimated = listing.shape not in self.model.measurements.curves
         request.bound_ms = request.spent_ms(now_ms) + option.total_ms * spread.bound
         request.promised = decision.verdict is Verdict.SERVE
         if not request.promised:

@@ -92,6 +92,9 @@ COMMANDS: Mapping[str, Command] = {
         "Reproduce the paper at small scale, or draw a run's curves.",
         "research",
     ),
+    "temper": Command(
+        "training.commands.temper", "Make a bundle's scores mean what they say, without labels."
+    ),
 }
 
 

@@ -18,8 +18,15 @@ from numpy.typing import NDArray
 from san_core.bundle import Bundle
 from san_core.errors import BundleMismatchError
 from san_core.mode import Ingredients, Mode, ingredients
-from san_core.network_config import KernelSlot, MetaLearnerKind, NetworkConfig, NormSlot
-from san_core.resolution import check_resolution, nearest
+from san_core.network_config import (
+    KernelSlot,
+    MetaLearnerKind,
+    NetworkConfig,
+    NormSlot,
+    head_tensors,
+    knot_shares,
+)
+from san_core.resolution import check_resolution, interpolated, nearest
 from san_core.scale_encoding import encode
 
 if TYPE_CHECKING:
@@ -91,6 +98,7 @@ class MainNetworks:
 
     def __init__(self, bundle: Bundle, blueprint: Blueprint) -> None:
         self._config: NetworkConfig = bundle.manifest.network
+        self._temperatures = bundle.manifest.temperatures
         self._arrays = bundle.arrays
         kept = (name.split(".") for name in self._arrays if name.startswith("calibrated."))
         self._calibrated = tuple({int(parts[1]) for parts in kept})
@@ -109,6 +117,10 @@ class MainNetworks:
         """
         parts = self.ingredients(resolution, mode)
         tensors = {name: self._float(f"shared.{_escape(name)}") for name in self._blueprint.shared}
+        if self._temperatures:
+            temperature = np.float32(interpolated(self._temperatures, parts.encoding))
+            for name in head_tensors(self._blueprint.shared, self._config.num_classes):
+                tensors[name] = tensors[name] / temperature
         flat, at = self._kernels(parts.encoding), 0
         for kernel in self._blueprint.kernels:
             tensors[f"{kernel.name}.weight"] = flat[at : at + kernel.numel].reshape(kernel.shape)
@@ -139,6 +151,10 @@ class MainNetworks:
             native = config.native_from is not None and encoding >= config.native_from
             away = 0.0 if native else encode(encoding) - config.origin
             return bias + np.float32(away) * weight
+        if config.meta_learner is MetaLearnerKind.PIECEWISE:
+            for row, share in knot_shares(config.knots, encoding):
+                bias = bias + np.float32(share) * weight[row]
+            return bias
         hidden = np.float32(encode(encoding)) * self._float("meta_learner.hidden_weight")
         hidden = np.maximum(hidden + self._float("meta_learner.hidden_bias"), 0.0)  # [L, h]
         sizes = [slot.numel for slot in self._blueprint.kernels]
@@ -180,6 +196,8 @@ class MainNetworks:
             expected["meta_learner.bias"] = (size,)
             if config.meta_learner is MetaLearnerKind.LINEAR:
                 expected["meta_learner.weight"] = (size,)
+            elif config.meta_learner is MetaLearnerKind.PIECEWISE:
+                expected["meta_learner.weight"] = (len(config.knots) - 1, size)
         wrong = [
             name
             for name, shape in expected.items()

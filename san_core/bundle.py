@@ -1,8 +1,10 @@
 """The bundle: one `.safetensors` file with everything the service needs, and no pickle.
 
 The JSON manifest stands in the file's header under `san_manifest`; the tensors are those of the
-`ScaleAdaptiveNetwork`'s state dict under `network.`, plus extras under `extra.`. Files are written
-beside their place and moved there, so a reader never sees half of one.
+`ScaleAdaptiveNetwork`'s state dict under `network.`, plus extras under `extra.`. A tensor that
+equals another one, as the statistics of a lifted network's batch norms do, is stored once;
+`san_aliases` in the header says whose it is. Files are written beside their place and moved there,
+so a reader never sees half of one.
 
 Reading needs no torch: `read` gives the tensors as arrays, and the network is made of them when
 somebody asks for it.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import operator
 import os
 import tempfile
@@ -37,7 +40,7 @@ from san_core.errors import (
 )
 from san_core.frontier import OperatingPoint, Precision
 from san_core.mode import Mode
-from san_core.network_config import NetworkConfig
+from san_core.network_config import NetworkConfig, Temperatures
 from san_core.preprocessing import Preprocessing
 from san_core.resolution import check_resolution
 
@@ -50,10 +53,13 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: crops and temperatures by resolution, piecewise linear kernels, equal tensors stored once.
+Format 1 is still read."""
 DEFAULT_BUNDLE = Path(__file__).parent / "default_bundle" / "default.safetensors"
 
 _MANIFEST_KEY = "san_manifest"
+_ALIASES_KEY = "san_aliases"
 _NETWORK = "network."
 _EXTRA = "extra."
 # Batch norm stays in float32: it is small, and variances overflow half precision.
@@ -94,6 +100,9 @@ class Manifest(BaseModel):
     preprocessing: Preprocessing = Preprocessing()
     accuracy: tuple[Accuracy, ...] = ()
     calibrated: tuple[int, ...] = ()
+    temperatures: Temperatures = Field(
+        default=(), description="By resolution, what logits are divided by to make scores right."
+    )
     provenance: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -102,6 +111,8 @@ class Manifest(BaseModel):
             raise ValueError(
                 f"{len(self.classes)} class names for {self.network.num_classes} classes"
             )
+        if not all(0.0 < value < math.inf for _, value in self.temperatures):
+            raise ValueError("a temperature is not above 0")
         return self
 
     def accuracy_of(self, point: OperatingPoint) -> Accuracy | None:
@@ -183,7 +194,12 @@ def save(
     if manifest.network != network.config:
         raise BundleMismatchError("The manifest describes another network than the one given.")
     calibrated = tuple(sorted(network.calibrated_resolutions, reverse=True))
-    manifest = manifest.model_copy(update={"calibrated": calibrated})
+    known = {
+        "format_version": FORMAT_VERSION,
+        "calibrated": calibrated,
+        "temperatures": tuple(sorted(network.temperatures)),
+    }
+    manifest = manifest.model_copy(update=known)
     tensors = {_NETWORK + name: t for name, t in network.state_dict().items()}
     tensors |= {_EXTRA + name: torch.as_tensor(t) for name, t in (extras or {}).items()}
     stored = {}
@@ -196,7 +212,10 @@ def save(
                 f"Tensor {name!r} is not finite as {dtype}; nothing was written to {path}."
             )
         stored[name] = kept.contiguous()
-    header = {_MANIFEST_KEY: manifest.model_dump_json()}
+    aliases = _aliases(stored)
+    for name in aliases:
+        del stored[name]
+    header = {_MANIFEST_KEY: manifest.model_dump_json(), _ALIASES_KEY: json.dumps(aliases)}
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as beside:
             half_written = Path(beside) / path.name
@@ -207,6 +226,20 @@ def save(
             half_written.replace(path)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"Cannot write the bundle {path}: {error}.") from error
+
+
+def _aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Name each tensor that equals an earlier one, and that one."""
+    import torch
+
+    first: dict[tuple[object, ...], str] = {}
+    found = {}
+    for name, tensor in tensors.items():
+        content = hashlib.sha256(tensor.flatten().view(torch.uint8).numpy().tobytes()).digest()
+        known = first.setdefault((tensor.dtype, tensor.shape, content), name)
+        if known != name:
+            found[name] = known
+    return found
 
 
 def _read_header(path: Path) -> dict[str, Any]:
@@ -294,6 +327,13 @@ def read(path: Path | str | None = None, *, mapped: bool = False) -> Bundle:
         arrays = {n: _array(data, entry) for n, entry in header.items() if n != "__metadata__"}
     except (LookupError, TypeError, *_UNREADABLE_JSON) as error:
         raise ForeignFileError(f"{path} is not a readable safetensors file: {error}.") from error
+    try:
+        aliases = json.loads(header.get("__metadata__", {}).get(_ALIASES_KEY, "{}"))
+        arrays |= {name: arrays[known] for name, known in aliases.items()}
+    except (LookupError, TypeError, AttributeError, *_UNREADABLE_JSON) as error:
+        raise CorruptManifestError(
+            f"{path} does not say which of its tensors are the same."
+        ) from error
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise NonFiniteBundleError(
@@ -345,6 +385,7 @@ def _make_network(
     from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
     network = ScaleAdaptiveNetwork(manifest.network, initialisation=None)
+    network.temperatures = manifest.temperatures
     for resolution in manifest.calibrated:
         empty = torch.empty(sum(slot.channels for slot in network.norms))
         network.set_calibrated(resolution, {"running_mean": empty, "running_var": empty})

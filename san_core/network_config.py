@@ -1,16 +1,20 @@
 """What kind of Scale Adaptive Network it is: plain data, readable without torch."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from san_core.resolution import check_trained
+from san_core.errors import ArchitectureError
+from san_core.resolution import check_trained, neighbours
 
 
 class MetaLearnerKind(StrEnum):
     """What generates the kernels."""
 
     LINEAR = "linear"
+    PIECEWISE = "piecewise"
+    """Linear between chosen resolutions: the slope may change at each of them."""
     MLP_8 = "mlp8"
     MLP_16 = "mlp16"
     PRIVATE = "private"
@@ -35,9 +39,17 @@ class NetworkConfig:
     """Encoding at which the linear meta learner's b is the kernel; 0 in the paper."""
     native_from: int | None = None
     """From this resolution up a lifted network is the pretrained one; None: at its origin only."""
+    knots: tuple[int, ...] = ()
+    """Where the slope of a piecewise linear meta learner changes; kept largest first."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "resolutions", check_trained(self.resolutions))
+        if self.knots:
+            object.__setattr__(self, "knots", check_trained(self.knots))
+        if (len(self.knots) > 1) != (self.meta_learner == MetaLearnerKind.PIECEWISE):
+            raise ArchitectureError(
+                "A piecewise linear meta learner has two knots or more, and no other has any."
+            )
 
     @property
     def batch_norms(self) -> tuple[str, ...]:
@@ -47,6 +59,31 @@ class NetworkConfig:
     def batch_norm(self, resolution: int) -> str:
         """The key of a trained resolution's batch norm."""
         return "shared" if self.shared_batch_norm else str(resolution)
+
+
+Temperatures = tuple[tuple[int, float], ...]
+"""By resolution, smallest first: what logits are divided by. Empty: they stay as they are."""
+
+
+def knot_shares(knots: Sequence[int], resolution: int) -> tuple[tuple[int, float], ...]:
+    """Return which rows of a piecewise linear W a resolution takes, and how much of each.
+
+    Row i belongs to knot i + 1; from the first knot up none is taken.
+    """
+    floor, ceil = neighbours(resolution, knots)
+    share = (ceil - resolution) / (ceil - floor) if ceil != floor else 1.0
+    at = ((ceil, 1.0 - share), (floor, share))
+    return tuple((knots.index(k) - 1, x) for k, x in at if x and k != knots[0])
+
+
+def head_tensors(shapes: Mapping[str, Sequence[int]], classes: int) -> tuple[str, ...]:
+    """Name the tensors of the linear layer that makes the logits, from all shared tensors."""
+    matrices = [n for n, shape in shapes.items() if len(shape) == 2 and shape[0] == classes]
+    if not matrices:
+        raise ArchitectureError("There is no linear head, so there can be no temperatures.")
+    weight = matrices[-1]
+    bias = weight.removesuffix("weight") + "bias"
+    return (weight, bias) if bias in shapes else (weight,)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,18 @@
 
 What enters a convolution or linear layer is rounded to 256 levels of a range that was calibrated
 from unlabelled images for each trained resolution; kernels are rounded per output channel when they
-are generated. A layer without a range stays in float. Ranges live in a bundle's extras, as
-`quantization.{S}.{layer}`, and follow the batch norm: where a mode blends two of them, it blends
-the ranges of both.
+are generated. Rounding shifts what a channel gives on average, by the kernel's error times the mean
+of what enters; the bias takes that back (Nagel et al., "Data-free quantization through weight
+equalization and bias correction", 2019). A layer without a range stays in float. Ranges live in a
+bundle's extras, as `quantization.{S}.{layer}`, means as `quantization.{S}.{layer}.mean`; they
+follow the batch norm: where a mode blends two of them, it blends the ranges and means of both.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -25,9 +27,13 @@ if TYPE_CHECKING:  # torch is for the simulation; whoever serves does without
     from san_core.folding import FoldedArchitecture
 
 PREFIX = "quantization"
+_MEAN = ".mean"
 WEIGHT_PEAK = 63
 """Largest quantised weight. Half of int8's range, for without VNNI the sum of two products of
 255 * 127 overflows 16 bits; the bit is given up everywhere, so that all hosts answer alike."""
+
+
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Range:
 
     high: float
     signed: bool
+    mean: Floats | None = field(default=None, compare=False)
+    """Mean of each channel before rounding; None: not known, so the bias stays as it is."""
 
     @property
     def step(self) -> float:
@@ -61,22 +69,27 @@ def quantisable(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def to_extras(resolution: int, ranges: Mapping[str, Range]) -> dict[str, Tensor]:
-    """Write the ranges of a trained resolution as a bundle keeps them: [low, high]."""
+    """Write the ranges of a trained resolution as a bundle keeps them: [low, high], and means."""
     import torch
 
-    return {
-        f"{PREFIX}.{resolution}.{layer}": torch.tensor([found.low, found.high])
-        for layer, found in ranges.items()
-    }
+    extras = {}
+    for layer, found in ranges.items():
+        name = f"{PREFIX}.{resolution}.{layer}"
+        extras[name] = torch.tensor([found.low, found.high])
+        if found.mean is not None:
+            extras[name + _MEAN] = torch.from_numpy(found.mean).half()
+    return extras
 
 
 def _at(extras: Mapping[str, Any], resolution: int) -> dict[str, Range]:
     prefix = f"{PREFIX}.{resolution}."
     ranges = {}
     for name, tensor in extras.items():
-        if name.startswith(prefix):
+        if name.startswith(prefix) and not name.endswith(_MEAN):
             low, high = tensor.tolist()
-            ranges[name.removeprefix(prefix)] = Range(high, low < 0)
+            mean = extras.get(name + _MEAN)
+            mean = None if mean is None else np.asarray(mean.tolist(), np.float32)
+            ranges[name.removeprefix(prefix)] = Range(high, low < 0, mean)
     return ranges
 
 
@@ -103,7 +116,10 @@ def ranges_for(
     for layer in lower.keys() & upper.keys():
         one, other = lower[layer], upper[layer]
         high = (1 - parts.blend) * one.high + parts.blend * other.high
-        blended[layer] = Range(high, one.signed or other.signed)
+        mean = one.mean
+        if mean is not None and other.mean is not None:
+            mean = mean + np.float32(parts.blend) * (other.mean - mean)
+        blended[layer] = Range(high, one.signed or other.signed, mean)
     return blended
 
 
@@ -114,6 +130,27 @@ def quantise_weight(
     peak = np.abs(weight).max(axis=tuple(range(1, weight.ndim)), keepdims=True)
     step = np.maximum(peak, np.finfo(np.float32).tiny) / np.float32(WEIGHT_PEAK)
     return np.rint(weight / step).astype(np.int8), step
+
+
+def corrected_biases(
+    tensors: Mapping[str, Floats], ranges: Mapping[str, Range]
+) -> dict[str, Floats]:
+    """Return the biases that undo the mean shift of rounded kernels, by their names in `tensors`.
+
+    `tensors` is a folded state dict; layers without a bias or a known mean have none here.
+    """
+    corrected = {}
+    for layer, found in ranges.items():
+        bias = tensors.get(f"{layer}.bias")
+        if bias is None or found.mean is None:
+            continue
+        weight = tensors[f"{layer}.weight"]
+        rounded, step = quantise_weight(weight)
+        error = (rounded * step - weight).reshape(*weight.shape[:2], -1).sum(2)  # [o, i / groups]
+        groups = found.mean.size // error.shape[1]
+        shift = error.reshape(groups, -1, error.shape[1]) @ found.mean.reshape(groups, -1, 1)
+        corrected[f"{layer}.bias"] = bias - shift.reshape(-1)
+    return corrected
 
 
 class Int8Simulation:
@@ -130,13 +167,15 @@ class Int8Simulation:
         import torch
         from torch.func import functional_call
 
-        rounded = dict(tensors)
+        arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+        biases = corrected_biases(arrays, ranges)
+        rounded = {**tensors, **{name: torch.from_numpy(b) for name, b in biases.items()}}
         handles = []
         try:
             for layer in self._layers:
                 if layer not in ranges:
                     continue
-                weight, step = quantise_weight(tensors[f"{layer}.weight"].detach().numpy())
+                weight, step = quantise_weight(arrays[f"{layer}.weight"])
                 rounded[f"{layer}.weight"] = torch.from_numpy(weight * step)
                 handles.append(
                     self._module.get_submodule(layer).register_forward_pre_hook(

@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
 from san_core.bundle import Bundle
+from san_core.errors import SanError
 from service.engines.base import Engine
 from service.errors import EngineUnavailableError
 from service.http.auth import Authentication, Keys
@@ -35,6 +36,7 @@ from service.http.routes.headroom import LoadReport, headroom_router
 from service.http.routes.health import health_router
 from service.http.routes.metrics import metrics_router
 from service.http.routes.open_inference import open_inference_router
+from service.http.routes.plan import plan_router
 from service.http.routes.resolutions import resolutions_router
 from service.observability.ledger import Ledger
 from service.request.client import ClientIdentity, is_loopback
@@ -50,6 +52,8 @@ from service.settings import MEGA, Settings
 logger = logging.getLogger(__name__)
 
 
+_GPU_BATCH = 64
+"""The largest batch on a GPU unless set: there a batch costs far less than its images."""
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """What a driver shows where there is a GPU: NVIDIA's, Windows' for Linux, AMD's."""
 
@@ -72,7 +76,8 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
     def threads(engine: str) -> int:
         return plan_cores(cores, engine, engine_threads=settings.engine_threads).engine
 
-    if settings.engine != "torch" and not wants_gpu(settings):
+    gpu = wants_gpu(settings)
+    if settings.engine != "torch" and not gpu:
         try:
             module = importlib.import_module("service.engines.openvino_engine")
             engine: Engine = module.OpenVinoEngine(
@@ -91,22 +96,38 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
                 ) from error
             logger.info("OpenVINO cannot run here (%s); taking torch", error)
     try:
+        if gpu:
+            return _on_gpu(settings, bundle)
         from service.engines.torch_engine import TorchEngine
     except ImportError as error:
         raise EngineUnavailableError(
             f"The torch engine cannot run here: {error}. pip install 'san-serve[torch]'"
         ) from error
-    return TorchEngine(
-        bundle, threads=threads("torch"), max_batch=settings.max_batch, device=settings.device
-    )
+    return TorchEngine(bundle, threads=threads("torch"), max_batch=settings.max_batch, device="cpu")
+
+
+def _on_gpu(settings: Settings, bundle: Bundle) -> Engine:
+    """CUDA graphs; on the CPU if nobody named the GPU and it cannot be used: full, or broken."""
+    from service.engines.cuda_engine import CudaEngine
+
+    try:
+        return CudaEngine(bundle, threads=1, max_batch=settings.max_batch, device=settings.device)
+    except (RuntimeError, SanError) as error:
+        if settings.device != "auto":
+            raise
+        logger.warning("the GPU cannot be used (%s); running on the CPU", error)
+        return choose_engine(settings.model_copy(update={"device": "cpu"}), bundle)
 
 
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
     """A service without a transport."""
+    on_gpu = wants_gpu(settings)
+    if on_gpu and "max_batch" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"max_batch": _GPU_BATCH})
     cores = max(1, available_cores() // settings.workers)
     plan = plan_cores(
         cores,
-        settings.engine,
+        "gpu" if on_gpu else settings.engine,
         engine_threads=settings.engine_threads,
         decode_threads=settings.decode_threads,
     )
@@ -124,6 +145,25 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
     return Service(machinery, lambda bundle: choose_engine(settings, bundle))
 
 
+@asynccontextmanager
+async def grpc_beside(service: Service, limits: ClientLimits) -> AsyncIterator[None]:
+    """The gRPC server for as long as the service runs, if a port was named for it."""
+    settings = service.settings
+    if settings.grpc_port is None:
+        yield
+        return
+    try:
+        from service.grpc.server import GrpcServer
+    except ModuleNotFoundError as error:
+        raise SanError("gRPC needs its extra: pip install 'san-serve[grpc]'.") from error
+    server = GrpcServer(service, Keys(settings), limits, settings.host, settings.grpc_port)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(settings.drain_grace_s)
+
+
 def make_api(
     service: Service, endpoint: ClassifyEndpoint, limits: ClientLimits, *, ready_first: bool
 ) -> FastAPI:
@@ -134,10 +174,11 @@ def make_api(
         await service.start()
         if ready_first:
             await service.until_ready()
-        try:
-            yield
-        finally:
-            await service.stop()
+        async with grpc_beside(service, limits):
+            try:
+                yield
+            finally:
+                await service.stop()
 
     api = Api(
         title="san-serve",
@@ -149,6 +190,7 @@ def make_api(
     api.exception_handlers.clear()  # every error goes on to `Problems`
     api.include_router(classify_router(endpoint))
     api.include_router(resolutions_router(service))
+    api.include_router(plan_router(service))
     api.include_router(feedback_router(service, limits))
     api.include_router(candidate_router(service))
     api.include_router(headroom_router(service))

@@ -23,6 +23,13 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    grpc_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="port for the Open Inference Protocol over gRPC (needs the extra `grpc`); none "
+        "leaves it off",
+    )
     cache_dir: Path | None = Field(
         None,
         description="where compiled networks and what was measured on this host are kept; the "

@@ -42,6 +42,9 @@ class Recipe(BaseModel):
     meta_learner: MetaLearnerKind = Field(
         MetaLearnerKind.LINEAR, description="what generates the kernels"
     )
+    knots: tuple[int, ...] = Field(
+        (), description="where a piecewise linear meta learner's slope changes, comma separated"
+    )
     generate_stem: bool = Field(True, description="generate the first convolution too")
     shared_batch_norm: bool = Field(False, description="ablation: one batch norm for all")
     initialisation: Literal["kaiming", "official"] = Field(
@@ -107,7 +110,7 @@ class Recipe(BaseModel):
     checkpoint_minutes: float = Field(10.0, gt=0.0, description="minutes between checkpoints")
     checkpoint_steps: int = Field(0, ge=0, description="also every so many steps; 0 is off")
 
-    @field_validator("resolutions", "always", mode="before")
+    @field_validator("resolutions", "always", "knots", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):

@@ -84,6 +84,7 @@ def new_network(recipe: Recipe, num_classes: int) -> ScaleAdaptiveNetwork:
         meta_learner=recipe.meta_learner,
         generate_stem=recipe.generate_stem,
         shared_batch_norm=recipe.shared_batch_norm,
+        knots=recipe.knots,
     )
     return ScaleAdaptiveNetwork(config, initialisation=recipe.initialisation)
 
@@ -124,6 +125,7 @@ def recipe_fields(manifest: Manifest) -> dict[str, Any]:
         "architecture": config.architecture,
         "resolutions": config.resolutions,
         "meta_learner": config.meta_learner,
+        "knots": config.knots,
         "generate_stem": config.generate_stem,
         "shared_batch_norm": config.shared_batch_norm,
         "crop_ratio": manifest.preprocessing.crop_ratio,
@@ -145,8 +147,9 @@ def check_as_bundle(recipe: Recipe, manifest: Manifest) -> None:
 def trainable(network: ScaleAdaptiveNetwork) -> ScaleAdaptiveNetwork:
     """Give a loaded network storage of its own (a bundle's is the mapped file) and gradients.
 
-    Calibrated statistics are dropped: they are those of the network as it was.
+    Calibrated statistics and temperatures are dropped: they are those of the network as it was.
     """
+    network.temperatures = ()
     network.calibrated = nn.ModuleDict()
     own = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     network.load_state_dict(own, assign=True)

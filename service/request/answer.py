@@ -65,18 +65,15 @@ class Answer:
         """Of the first image, which mostly is the only one."""
         return self.results[0].predictions
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON answer."""
+    def to_dict(self, *, many: bool = False) -> dict[str, Any]:
+        """The JSON answer; for a list of images `answers` takes the place of `predictions`."""
         record, timing = self.record, self.record.timing
         assert record.point is not None
         return {
             "request_id": record.request_id,
             "model": record.model,
             "model_version": record.model_version,
-            "predictions": [
-                {"index": p.index, "label": p.label, "score": round(p.score, 6)}
-                for p in self.predictions
-            ],
+            **({"answers": self._answers()} if many else {"predictions": _shown(self.predictions)}),
             "resolution": record.point.resolution,
             "mode": str(record.point.mode),
             "precision": record.point.precision,
@@ -98,9 +95,16 @@ class Answer:
             },
         }
 
-    def body(self) -> bytes:
+    def _answers(self) -> list[dict[str, Any]]:
+        ids = image_ids(self.record.request_id, len(self.results))
+        return [
+            {"request_id": name, "predictions": _shown(result.predictions)}
+            for name, result in zip(ids, self.results, strict=True)
+        ]
+
+    def body(self, *, many: bool = False) -> bytes:
         """The JSON answer, encoded."""
-        return orjson.dumps(self.to_dict())
+        return orjson.dumps(self.to_dict(many=many))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """The same facts for clients that do not parse bodies, proxies and browsers."""
@@ -126,6 +130,10 @@ class Answer:
                 (b"x-san-budget-met", b"true" if record.met else b"false"),
             ]
         return found
+
+
+def _shown(predictions: list[Prediction]) -> list[dict[str, Any]]:
+    return [{"index": p.index, "label": p.label, "score": round(p.score, 6)} for p in predictions]
 
 
 def _ms(value: float) -> float:

@@ -145,10 +145,10 @@ class Executor:
             delay_s = max(0.0, plan.wake_ms - now) / 1000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._step)
         elif plan.run:
-            self._busy = True
-            self._scheduler.started(plan, now)
             jobs = [self._jobs[request] for request in plan.run]
             network = self._network(jobs)
+            self._busy = True
+            self._scheduler.started(plan, now)
             job = self._workers.submit(lambda: self._execute(jobs, network))
             job.add_done_callback(lambda done: self._finish(plan, jobs, done))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from san_core.preprocessing import ImageHeader
 from service.errors import ImpossibleBudgetError, NotReadyError, OverloadedError, ParameterError
+from service.latency.catalogue import Listing
 from service.latency.model import decode_work
 from service.request.request import Request
+from service.request.terms import Terms
 from service.scheduling.admission import Admission
 from service.scheduling.deciding import Verdict
 from service.serving.deployment import Deployment
@@ -52,13 +55,8 @@ def admit(
     return deployment
 
 
-def decide(request: Request, deployment: Deployment, images: list[Image], now_ms: float) -> None:
-    """Ask the scheduler for a request whose body is there; raise if it is not served."""
-    terms, scheduler = request.terms, deployment.scheduler
-    request.model = deployment.manifest.name
-    request.model_version = deployment.manifest.version
-    request.bundle = deployment.sha256
-    first = images[0]
+def considered(deployment: Deployment, terms: Terms) -> Sequence[Listing]:
+    """The points that the client's terms leave; raise if they cannot be had here."""
     if terms.precision not in (None, *deployment.catalogue.precisions):
         raise ParameterError(
             f"precision {terms.precision} is not available: the bundle and the engine served "
@@ -66,16 +64,27 @@ def decide(request: Request, deployment: Deployment, images: list[Image], now_ms
             "precision",
         )
     listings = deployment.considered(terms)
-    if listings is deployment.frontier:
-        allowed = None if terms.budget_ms is None else terms.budget_ms - request.timing.receive
-        request.idle = deployment.idle_host.look(
-            first.header, first.bytes, allowed, terms.min_accuracy
-        )
     if terms.min_accuracy is not None and all(x.accuracy is None for x in listings):
         raise ParameterError(
             "No accuracy was measured for these points, so none can be asked of them; "
             "leave min_accuracy out.",
             "min_accuracy",
+        )
+    return listings
+
+
+def decide(request: Request, deployment: Deployment, images: list[Image], now_ms: float) -> None:
+    """Ask the scheduler for a request whose body is there; raise if it is not served."""
+    terms, scheduler = request.terms, deployment.scheduler
+    request.model = deployment.manifest.name
+    request.model_version = deployment.manifest.version
+    request.bundle = deployment.sha256
+    first = images[0]
+    listings = considered(deployment, terms)
+    if listings is deployment.frontier:
+        allowed = None if terms.budget_ms is None else terms.budget_ms - request.timing.receive
+        request.idle = deployment.idle_host.look(
+            first.header, first.bytes, allowed, terms.min_accuracy
         )
     decision = scheduler.decide(
         request, now_ms, listings, lambda side: decode_ms(deployment, images, side)

@@ -37,6 +37,7 @@ def stored(network: ScaleAdaptiveNetwork, path: Path, dtype: torch.dtype = torch
         {"shared_batch_norm": True},
         {"generate_stem": False},
         {"origin": 0.3, "native_from": 80},
+        {"meta_learner": MetaLearnerKind.PIECEWISE, "knots": (80, 64, 48)},
         {"architecture": "densenet121"},  # has batch norms that no convolution comes before
         {"architecture": "timm:efficientnet_lite0"},
     ],
@@ -47,6 +48,7 @@ def test_the_same_numbers_as_torch(make_network: Make, tmp_path: Path, options: 
     channels = sum(slot.channels for slot in network.norms)
     mean, var = torch.rand(2, channels)
     network.set_calibrated(56, {"running_mean": mean, "running_var": var + 0.5})
+    network.temperatures = ((48, 0.5), (128, 2.0))
     folded = FoldedArchitecture(network.skeleton)
     blueprint = Blueprint.from_json(Blueprint.draw(network, folded).to_json())
     networks = MainNetworks(stored(network, tmp_path / "b.safetensors"), blueprint)

@@ -168,7 +168,8 @@ def run(args: argparse.Namespace) -> int:
             score = entry.score
             print(
                 f"{entry.resolution:>5} {entry.mode.value:<10} {entry.precision:<5} "
-                f"top-1 {with_interval(score)} %  top-5 {score.top5:.1%}  n {score.n}{note}"
+                f"top-1 {with_interval(score)} %  top-5 {score.top5:.1%}  "
+                f"ECE {score.calibration_error:.3f}  n {score.n}{note}"
             )
         if not args.no_write:
             _keep(bundle, found, labelled, args.bundle)

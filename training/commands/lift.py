@@ -22,7 +22,14 @@ from training.evaluation.accuracy import Score
 from training.evaluation.probes import Probe, measure
 from training.export import accuracy_entry
 from training.lift.lift import Lifted, StateDict, lift
-from training.lift.pretrained import PACKAGES, Pretrained, fit, imagenet_classes, read_pretrained
+from training.lift.pretrained import (
+    PACKAGES,
+    Pretrained,
+    fit,
+    imagenet_classes,
+    native_of,
+    read_pretrained,
+)
 
 EXAMPLES = """examples:
   san lift --arch resnet50 --weights resnet50.pth --classes imagenet -o lifted.safetensors
@@ -43,6 +50,14 @@ def _three(text: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
+def _crops(text: str) -> tuple[tuple[int, float], ...]:
+    try:
+        pairs = (part.split("=") for part in text.split(","))
+        return tuple((int(resolution), float(share)) for resolution, share in pairs)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 96=0.65,224=0.875") from error
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--arch", required=True, help="torchvision CNN, or timm:NAME")
@@ -56,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "architecture that were each trained at a resolution of their own",
     )
     parser.add_argument(
-        "--native", type=at_least(1), help="resolution the network was trained at (224)"
+        "--native",
+        type=at_least(1),
+        help="resolution the network was trained at (the package's, or 224)",
     )
     parser.add_argument(
         "--resolutions",
@@ -64,6 +81,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(224, 192, 160, 128, 96),
         metavar="T,T",
         help="sizes to train (default: 224,192,160,128,96)",
+    )
+    parser.add_argument(
+        "--knots",
+        type=resolutions,
+        default=(),
+        metavar="T,T",
+        help="make the kernels piecewise linear, with the slope changing here, largest first; "
+        "from the first knot up the network stays the pretrained one",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the bundle to write")
     parser.add_argument("--name", help="name of the bundle (that of the file)")
@@ -79,6 +104,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interpolation", choices=("bilinear", "bicubic"), help="default: as the weights say"
     )
     parser.add_argument("--crop-ratio", type=float, help="centre crop's share of the shorter side")
+    parser.add_argument(
+        "--crops",
+        type=_crops,
+        metavar="T=SHARE,...",
+        help="the share for some resolutions, interpolated in between, e.g. 96=0.65,224=0.875",
+    )
     parser.add_argument("--half", action="store_true", help="store kernels in half precision")
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="labelled images to measure before and after on"
@@ -96,7 +127,7 @@ def _sources(texts: list[str], native: int | None) -> tuple[dict[int, str], int]
         if equals and head.isdecimal():
             resolution, source = int(head), rest
         else:
-            resolution, source = native or 224, text
+            resolution, source = native or native_of(text), text
         if check_resolution(resolution) in sources:
             raise PretrainedError(
                 f"Two --weights are for {resolution}. Write --weights RESOLUTION=SOURCE for each."
@@ -131,6 +162,7 @@ def _preprocessing(args: argparse.Namespace, known: Preprocessing | None) -> Pre
         args.interpolation or base.interpolation,
         args.mean or base.mean,
         args.std or base.std,
+        args.crops or base.crops,
     )
 
 
@@ -206,7 +238,14 @@ def run(args: argparse.Namespace) -> int:
     with torch.no_grad():
         count = int(original(torch.zeros(1, 3, native, native)).shape[1])
     states = {resolution: pretrained.state for resolution, (_, pretrained) in fitted.items()}
-    lifted = lift(args.arch, states, native=native, resolutions=trained, num_classes=count)
+    lifted = lift(
+        args.arch,
+        states,
+        native=native,
+        resolutions=trained,
+        num_classes=count,
+        knots=args.knots,
+    )
     apart = difference(lifted, original)
     if len(fitted) == 1 and not apart <= _SAME:
         raise PretrainedError(

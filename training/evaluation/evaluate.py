@@ -65,6 +65,7 @@ class Entry:
             "top1_interval": self.score.interval1,
             "top5_interval": self.score.interval5,
             "calibrated": self.calibrated,
+            "calibration_error": self.score.calibration_error,
         }
 
 

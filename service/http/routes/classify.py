@@ -23,12 +23,13 @@ from service.http.middleware import REQUEST_ID, header, traceparent
 from service.http.openapi import problems
 from service.http.protocol import FIRST_BYTE
 from service.http.route_facts import Access, facts
-from service.http.schemas import ClassifySchema
+from service.http.schemas import ClassifyManySchema, ClassifySchema
 from service.request.answer import Answer
 from service.request.client import CLIENT
 from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
 from service.serving.pipeline import Pipeline
 
+MAX_IMAGES = 64
 _JSON = (b"content-type", b"application/json")
 _LONGEST_REMEMBERED = 256
 """Bytes of a query string and budget; longer ones are no client's usual terms."""
@@ -47,18 +48,20 @@ class HttpExchange:
         self._content_type = header(scope, b"content-type")
         self._incoming = incoming
         self._send = send
+        self._many = False
 
-    async def receive(self) -> bytes:
-        """Read the body and find the image in it."""
+    async def receive(self) -> bytes | list[bytes]:
+        """Read the body and find the images in it."""
         body = await self._incoming.read()
-        images, _ = await images_in(body, self._content_type, most=1)
+        images, self._many = await images_in(body, self._content_type, most=MAX_IMAGES)
+        self._incoming.allowance.add_requests(len(images) - 1)
         self._incoming.watch()
-        return images[0]
+        return images if len(images) > 1 else images[0]
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer."""
         self._incoming.close()  # from here on a disconnect is the server's to notice
-        body = answer.body()
+        body = answer.body(many=self._many)
         headers = [*answer.headers(), _JSON, (b"content-length", b"%d" % len(body))]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
@@ -143,8 +146,9 @@ def raw_route(app: ASGIApp) -> type[APIRoute]:
 _OPENAPI: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "The image as it is, or a form with a field `image`. The bytes decide, not "
-        "the Content-Type.",
+        "description": "The image as it is; a form with a field `image`, or several; or JSON with "
+        "base64 or data URLs. The bytes decide, not the Content-Type. Several images share one "
+        "budget and are planned as one.",
         "content": {
             "image/jpeg": {"schema": {"type": "string", "format": "binary"}},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
@@ -152,7 +156,32 @@ _OPENAPI: dict[str, Any] = {
                 "schema": {
                     "type": "object",
                     "required": ["image"],
-                    "properties": {"image": {"type": "string", "format": "binary"}},
+                    "properties": {
+                        "image": {"type": "array", "items": {"type": "string", "format": "binary"}}
+                    },
+                }
+            },
+            "application/json": {
+                "schema": {
+                    "oneOf": [
+                        {
+                            "type": "object",
+                            "required": ["image"],
+                            "properties": {"image": {"type": "string", "format": "byte"}},
+                        },
+                        {
+                            "type": "object",
+                            "required": ["images"],
+                            "properties": {
+                                "images": {
+                                    "type": "array",
+                                    "items": {"type": "string", "format": "byte"},
+                                    "minItems": 1,
+                                    "maxItems": MAX_IMAGES,
+                                }
+                            },
+                        },
+                    ]
                 }
             },
         },
@@ -175,7 +204,7 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
     @router.post(
         "/classify",
         summary="Classify an image within a budget",
-        response_model=ClassifySchema,
+        response_model=ClassifySchema | ClassifyManySchema,
         responses=PROBLEMS,
         openapi_extra=facts(Access.API, classifies=True, **_OPENAPI),
     )

@@ -57,6 +57,7 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
         mode=point.mode,
         precision=point.precision,
         provenance=provenance(point.resolution, deployment.manifest.network.resolutions).value,
+        crop_ratio=round(deployment.preprocessing.crop(point.resolution), 4),
         accuracy=None
         if measured is None
         else AccuracySchema(
@@ -123,7 +124,7 @@ def resolutions_router(service: Service) -> APIRouter:
             device=deployment.engine.device,
             quantile=service.settings.promise,
             max_batch=service.settings.max_batch,
-            crop_ratio=deployment.preprocessing.crop_ratio,
+            crop_ratio=deployment.preprocessing.crop(max(deployment.manifest.network.resolutions)),
             drift=round(deployment.model.drift, 3),
             cache=describe_cache(deployment.cache, service.clock()),
             operating_points=[

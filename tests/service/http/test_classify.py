@@ -187,3 +187,39 @@ def test_the_clock_starts_at_the_first_byte(running):
             each.close()
     assert answer["timing_ms"]["receive"] >= 240
     assert answer["budget"]["spent_ms"] >= 240
+
+
+@pytest.mark.parametrize("way", ["form", "json"])
+def test_several_images_are_one_plan(client, way):
+    files = [picture(seed=seed) for seed in range(3)]
+    if way == "form":
+        sent = {"files": [("image", (f"{n}.jpg", file)) for n, file in enumerate(files)]}
+    else:
+        sent = {"json": {"images": [base64.b64encode(file).decode() for file in files]}}
+    response = client.post("/classify", params={"budget_ms": HUGE, "top_k": 2}, **sent)
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert "predictions" not in answer
+    assert answer["resolution"] == 96
+    assert answer["budget"]["met"]
+    alone = [client.post("/classify?top_k=2", content=file).json() for file in files]
+    assert [a["predictions"][0]["label"] for a in answer["answers"]] == [
+        a["predictions"][0]["label"] for a in alone
+    ]
+    ids = [a["request_id"] for a in answer["answers"]]
+    assert ids == [f"{answer['request_id']}-{n}" for n in range(3)]
+    judged = client.post("/feedback", json={"request_id": ids[1], "index": 0})
+    assert judged.status_code == 200
+
+
+def test_a_list_of_one_is_answered_with_a_list(client):
+    body = {"images": [base64.b64encode(picture()).decode()]}
+    answer = client.post("/classify", json=body).json()
+    assert len(answer["answers"]) == 1
+
+
+def test_one_bad_image_is_named(client):
+    body = {"images": [base64.b64encode(picture()).decode(), ""]}
+    refused = client.post("/classify", json=body)
+    assert refused.status_code == 400
+    assert "Image 1 of 2 is empty" in refused.json()["detail"]

@@ -60,7 +60,7 @@ function keepStill(catalogue) {
 
 function showCatalogue() {
   const { catalogue } = state;
-  picture.setCropRatio(catalogue.crop_ratio);
+  picture.setCrops(catalogue.crop_ratio, catalogue.operating_points);
   weights.show(catalogue);
   pointsTable(catalogue.operating_points);
   fillPins();
@@ -314,7 +314,6 @@ const context = () => ({
   picture: picture.current,
   points: points(),
   used: state.used,
-  ratio: picture.cropRatio,
   rampOf,
 });
 const strip = sweep(context, heard);

@@ -24,6 +24,7 @@ export function pictureCard(onPicture, onTake) {
   const caption = byId("seen-caption");
   let current = null;
   let ratio = 0.875;
+  let ratios = new Map();
 
   async function take(blob, title, exampleButton = null) {
     onTake();
@@ -115,14 +116,12 @@ export function pictureCard(onPicture, onTake) {
     get current() {
       return current;
     },
-    /** The crop the bundle's preprocessing uses. */
-    setCropRatio(value) {
-      if (value === ratio) return;
-      ratio = value;
+    /** The crops of the bundle's preprocessing: the usual one, and that of every point. */
+    setCrops(usual, points) {
+      ratios = new Map(points.map((point) => [point.resolution, point.crop_ratio]));
+      if (usual === ratio) return;
+      ratio = usual;
       if (current) showThumb();
-    },
-    get cropRatio() {
-      return ratio;
     },
     /** Draw what the network got for this answer. */
     showSeen(resolution, label) {
@@ -131,10 +130,11 @@ export function pictureCard(onPicture, onTake) {
         caption.textContent = "This browser cannot show the picture; the service read it.";
         return;
       }
-      drawAsSeen(canvas, current.bitmap, resolution, ratio);
+      const crop = ratios.get(resolution) ?? ratio;
+      drawAsSeen(canvas, current.bitmap, resolution, crop);
       const what = `${resolution} × ${resolution} px`;
       canvas.setAttribute("aria-label", `The picture as the network saw it, at ${what}`);
-      const share = `${(100 * ratio).toFixed(1).replace(".0", "")}\u202f%`;
+      const share = `${(100 * crop).toFixed(1).replace(".0", "")}\u202f%`;
       caption.replaceChildren(
         "As the network saw it: ",
         h("strong", null, what),

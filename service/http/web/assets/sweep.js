@@ -8,7 +8,7 @@ import { ms, percent, shortLabel } from "./format.js";
 import { clear, tell } from "./notice.js";
 
 /**
- * Wire the sweep. `context()` gives {picture, points, ratio, rampOf}; `onAnswer(answer)` hears of
+ * Wire the sweep. `context()` gives {picture, points, rampOf}; `onAnswer(answer)` hears of
  * every request.
  */
 export function sweep(context, onAnswer) {
@@ -20,14 +20,14 @@ export function sweep(context, onAnswer) {
   let stop = false;
 
   async function run() {
-    const { picture, points, ratio, rampOf } = context();
+    const { picture, points, rampOf } = context();
     clear(notice);
     if (!picture) {
       tell(notice, { title: "No picture yet", message: "Choose a picture first; the sweep classifies it at every resolution." });
       return;
     }
     const chosen = servedSizes(points);
-    const cells = chosen.map((point) => cell(point, picture, ratio, rampOf));
+    const cells = chosen.map((point) => cell(point, picture, rampOf));
     strip.replaceChildren(...cells);
     byId("sweep-scroll").hidden = false;
     running = true;
@@ -74,9 +74,9 @@ export function sweep(context, onAnswer) {
   };
 }
 
-function cell(point, picture, ratio, rampOf) {
+function cell(point, picture, rampOf) {
   const canvas = h("canvas", { role: "img", "aria-label": `The picture at ${point.resolution} pixels` });
-  if (picture.bitmap) drawAsSeen(canvas, picture.bitmap, point.resolution, ratio);
+  if (picture.bitmap) drawAsSeen(canvas, picture.bitmap, point.resolution, point.crop_ratio);
   return h(
     "li",
     { class: "pending ramp", "data-resolution": point.resolution, vars: { "--t": rampOf(point.resolution) } },

@@ -133,6 +133,8 @@ class Request:
     reason: str = ""
     predicted_ms: float | None = None
     """Predicted median of the whole, from the first byte to the answer."""
+    estimated: bool = False
+    """Whether the point was not measured on this host yet: its times are between others'."""
     bound_ms: float | None = None
     """What the promise used: the time that so many answers in a hundred keep."""
     met: bool = False

@@ -133,6 +133,7 @@ class Scheduler:
         if listing.accuracy is not None:
             request.given_up = decision.given_up
         request.predicted_ms = request.spent_ms(now_ms) + option.total_ms
+        request.estimated = listing.shape not in self.model.measurements.curves
         bound = self.whole.bound_ms(
             alone=load.alone, total_ms=option.total_ms, idle_ms=option.idle_ms
         )

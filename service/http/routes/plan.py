@@ -55,18 +55,20 @@ def plan_router(service: Service) -> APIRouter:
             now_ms=service.clock(),
             patience_ms=service.settings.patience_ms,
         )
-        return PlanSchema(
-            budget_ms=terms.budget_ms,
-            resolution=found.point.resolution,
-            mode=found.point.mode,
-            precision=found.point.precision,
-            verdict=found.verdict,
-            fits=found.verdict == "serve",
-            reason=found.reason,
-            predicted_ms=round(found.predicted_ms, 3),
-            expected_accuracy=found.expected_accuracy,
-            accuracy_source=found.accuracy_source,
-            cached=found.cached,
+        return PlanSchema.model_validate(
+            {
+                "budget_ms": terms.budget_ms,
+                "resolution": found.point.resolution,
+                "mode": found.point.mode,
+                "precision": found.point.precision,
+                "verdict": found.verdict,
+                "fits": found.verdict == "serve",
+                "reason": found.reason,
+                "predicted_ms": round(found.predicted_ms, 3),
+                "expected_accuracy": found.expected_accuracy,
+                "accuracy_source": found.accuracy_source,
+                "cached": found.cached,
+            }
         )
 
     return router

@@ -52,6 +52,8 @@ from service.settings import MEGA, Settings
 logger = logging.getLogger(__name__)
 
 
+_GPU_BATCH = 64
+"""The largest batch on a GPU unless set: there a batch costs far less than its images."""
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """What a driver shows where there is a GPU: NVIDIA's, Windows' for Linux, AMD's."""
 
@@ -74,7 +76,8 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
     def threads(engine: str) -> int:
         return plan_cores(cores, engine, engine_threads=settings.engine_threads).engine
 
-    if settings.engine != "torch" and not wants_gpu(settings):
+    gpu = wants_gpu(settings)
+    if settings.engine != "torch" and not gpu:
         try:
             module = importlib.import_module("service.engines.openvino_engine")
             engine: Engine = module.OpenVinoEngine(
@@ -93,22 +96,38 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
                 ) from error
             logger.info("OpenVINO cannot run here (%s); taking torch", error)
     try:
+        if gpu:
+            return _on_gpu(settings, bundle)
         from service.engines.torch_engine import TorchEngine
     except ImportError as error:
         raise EngineUnavailableError(
             f"The torch engine cannot run here: {error}. pip install 'san-serve[torch]'"
         ) from error
-    return TorchEngine(
-        bundle, threads=threads("torch"), max_batch=settings.max_batch, device=settings.device
-    )
+    return TorchEngine(bundle, threads=threads("torch"), max_batch=settings.max_batch, device="cpu")
+
+
+def _on_gpu(settings: Settings, bundle: Bundle) -> Engine:
+    """CUDA graphs; on the CPU if nobody named the GPU and it cannot be used: full, or broken."""
+    from service.engines.cuda_engine import CudaEngine
+
+    try:
+        return CudaEngine(bundle, threads=1, max_batch=settings.max_batch, device=settings.device)
+    except (RuntimeError, SanError) as error:
+        if settings.device != "auto":
+            raise
+        logger.warning("the GPU cannot be used (%s); running on the CPU", error)
+        return choose_engine(settings.model_copy(update={"device": "cpu"}), bundle)
 
 
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
     """A service without a transport."""
+    on_gpu = wants_gpu(settings)
+    if on_gpu and "max_batch" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"max_batch": _GPU_BATCH})
     cores = max(1, available_cores() // settings.workers)
     plan = plan_cores(
         cores,
-        settings.engine,
+        "gpu" if on_gpu else settings.engine,
         engine_threads=settings.engine_threads,
         decode_threads=settings.decode_threads,
     )

@@ -27,7 +27,10 @@ SanError                             san_core
     ├── OverloadedError              429  Retry-After: the load leaves no room for this budget
     ├── ClientGoneError              499  nobody is left to answer; never sent
     ├── ExpiredError                 429  Retry-After: admitted, but too late when its turn came
+    ├── NotFiniteError               500  a network computed something that is not a number
     ├── NotReadyError                503  Retry-After: still measuring this host
+    ├── EngineFullError              503  Retry-After: the engine's device is out of memory
+    ├── EngineLostError              503  Retry-After: the engine's device is gone, until a restart
     ├── DrainingError                503  Retry-After: shutting down
     └── HttpError                    404, 405 …: what the framework found wrong
 
@@ -290,6 +293,26 @@ class NotReadyError(_RetryError):
 
     status = 503
     title = "Not ready"
+
+
+class NotFiniteError(ServiceError):
+    """A network computed something that is not a number."""
+
+    title = "The network failed"
+
+
+class EngineFullError(_RetryError):
+    """The engine's device is out of memory."""
+
+    status = 503
+    title = "Out of device memory"
+
+
+class EngineLostError(_RetryError):
+    """The engine's device is gone: only a new process can use it again."""
+
+    status = 503
+    title = "The device is lost"
 
 
 class DrainingError(_RetryError):

@@ -48,6 +48,8 @@ _ALIKE = 0.8
 """Similarity (difflib) from which a name counts as misspelt: one wrong letter in five."""
 _SWITCH_INTERVAL_S = 0.0005
 _BACKLOG = 2048
+EXIT_ENGINE_LOST = 3
+"""The engine's device is lost: whatever supervises the process should start it again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -149,6 +151,10 @@ def serve(settings: Settings) -> int:
     service.on_fatal = give_up
     service.on_ready = announce
     server.run(sockets=[listener])
+    if service.lost:
+        # At once: what a lost device still owes would be waited for.
+        logging.shutdown()
+        os._exit(EXIT_ENGINE_LOST)
     if service.failure:
         raise SettingsError(service.failure)
     return 0

@@ -26,11 +26,12 @@ class Normalise:
     ) -> None:
         self._scale = torch.from_numpy(preprocessing.scale).to(device)
         self._offset = torch.from_numpy(preprocessing.offset).to(device)
-        self._dtype = dtype
+        self.dtype = dtype
+        """What the network computes with."""
 
     def __call__(self, images: Tensor) -> Tensor:
         """Normalise in one pass."""
-        normal = torch.empty(images.shape, dtype=self._dtype, device=images.device)
+        normal = torch.empty(images.shape, dtype=self.dtype, device=images.device)
         torch.addcmul(self._offset, images, self._scale, out=normal)
         # A view: NHWC memory seen as NCHW is exactly channels_last.
         return normal.permute(0, 3, 1, 2)

@@ -25,7 +25,7 @@ from san_core.blueprint import MainNetworks
 from san_core.cost import Cost
 from san_core.mode import Mode
 from san_core.quantization import corrected_biases, quantised_resolutions, ranges_for
-from service.engines.base import Images
+from service.engines.base import Images, finite
 from service.engines.cpu_probe import CpuDecision, apply, probe
 from service.engines.disk_cache import DiskCache, user_cache
 from service.engines.openvino_int8 import quantise
@@ -102,7 +102,7 @@ class OpenVinoNetwork:
         """Run images [n, T, T, 3] and return logits [n, classes]."""
         values = images.astype(np.float32, copy=False)
         if len(values) == 1:
-            return _infer(self.single, values)
+            return finite(_infer(self.single, values))
         logits = []
         while left := len(values):
             request, size = self.single, 1
@@ -110,7 +110,7 @@ class OpenVinoNetwork:
                 request, size = self.several, min(left, self.most)
             logits.append(_infer(request, values[:size]))
             values = values[size:]
-        return np.concatenate(logits)
+        return finite(np.concatenate(logits))
 
 
 def _infer(request: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:

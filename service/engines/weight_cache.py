@@ -20,6 +20,7 @@ from cachetools import LRUCache
 
 from san_core.frontier import OperatingPoint
 from service.engines.base import RunnableNetwork
+from service.errors import EngineFullError
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
 
@@ -82,6 +83,10 @@ def _told(task: asyncio.Task[RunnableNetwork]) -> None:
     """Log a failed build here: it may be that nobody waits for it."""
     if not task.cancelled() and (error := task.exception()):
         logger.error("%s failed", task.get_name(), exc_info=error)
+
+
+def _closed(point: OperatingPoint) -> RunnableNetwork:
+    raise RuntimeError(f"{point} was asked of a cache that is closed")
 
 
 class WeightCache:
@@ -250,10 +255,19 @@ class WeightCache:
         await asyncio.gather(*tasks, return_exceptions=True)
         for store in self._stores:
             store.clear()
+        # Both lead back to the deployment, whose first one no garbage collection looks at.
+        self._build, self._on_built = _closed, lambda *_: None
 
     async def _make(self, point: OperatingPoint, urgency: float) -> RunnableNetwork:
         try:
-            network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
+            try:
+                network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
+            except EngineFullError as error:
+                logger.warning("%s Half of the networks make room.", error)
+                for store in self._stores:
+                    for _ in range((len(store) + 1) // 2):
+                        store.popitem()
+                network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
         except asyncio.CancelledError:
             raise
         except Exception:

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.types import Receive, Scope
 
 from service.errors import BodyTooLargeError, ClientGoneError, SlowClientError
-from service.http.limits import ClientLimits
+from service.http.limits import Allowance, ClientLimits
 from service.http.middleware import header
 from service.http.protocol import CONNECTION, BoundedProtocol
 from service.request.client import CLIENT
@@ -38,7 +38,8 @@ class Incoming:
         timeout_s: float,
     ) -> None:
         _check_announced(scope, max_bytes)
-        self.allowance = limits.open(scope[CLIENT])
+        self.allowance = Allowance(limits, scope[CLIENT])
+        """Whoever makes this closes it; `serve` does so itself."""
         self.gone = False
         self._connection: BoundedProtocol | None = scope.get(CONNECTION)
         self._receive = receive
@@ -53,6 +54,7 @@ class Incoming:
 
     async def read(self) -> bytes:
         """The whole body."""
+        self.allowance.add_requests(1)
         # What asyncio.timeout does, at half its cost.
         self._begun = self._loop.time()
         self._pace = self._loop.call_later(min(_GRACE_S, self._timeout_s), self._look)

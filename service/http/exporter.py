@@ -32,6 +32,7 @@ from service.request.request import Outcome
 from service.runtime.cgroups import cpu_quota, memory_limit
 
 if TYPE_CHECKING:
+    from service.engines.base import Engine
     from service.serving.deployment import Deployment
     from service.serving.service import Service
 
@@ -262,6 +263,7 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
         [],
         [([], service.ledger.builds)],
     )
+    yield from _device(deployment.engine)
     scheduler = deployment.scheduler
     yield _gauge(
         "san_engine_price",
@@ -319,6 +321,18 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
         },
     )
     yield info
+
+
+def _device(engine: Engine) -> Iterator[Family]:
+    """What a GPU's engine tells about itself; the others have nothing of the kind."""
+    found: dict[str, float] = engine.metrics() if hasattr(engine, "metrics") else {}
+    family = GaugeMetricFamily(
+        "san_device", "Memory and graphs of the GPU, by fact.", labels=["fact"]
+    )
+    for fact, value in found.items():
+        family.add_metric([fact], value)
+    if found:
+        yield family
 
 
 class _ServiceCollector(Collector):

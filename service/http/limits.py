@@ -35,12 +35,6 @@ class ClientLimits:
         """How many clients have something in flight."""
         return len(self._clients)
 
-    def open(self, client: str) -> Allowance:
-        """Let a client begin one more request, or raise."""
-        allowance = Allowance(self, client)
-        allowance.add_requests(1)
-        return allowance
-
     def _add_requests(self, client: str, count: int) -> None:
         mine = self._clients[client]
         if mine.requests + count > self._client_requests:

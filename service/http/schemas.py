@@ -21,6 +21,9 @@ class BudgetSchema(BaseModel):
     budget_ms: float | None = Field(description="what the client allowed; null if it did not say")
     predicted_ms: float = Field(description="median total predicted when the point was chosen")
     bound_ms: float = Field(description="the total that the promised share of answers keeps")
+    estimated: bool = Field(
+        False, description="the point was not measured here yet: its times lie between others'"
+    )
     spent_ms: float = Field(
         description="from the first byte received to the answer's first byte sent"
     )

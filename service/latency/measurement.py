@@ -88,6 +88,14 @@ def time_runs(network: RunnableNetwork, batch: int, clock: Clock, runs: int) -> 
     return times
 
 
+def in_steps(curve: Curve) -> Curve:
+    """The curve of an engine that pads: one image more than a size costs what the next costs."""
+    points = {curve.sizes[0]: curve.ms[0]}
+    for before, size, ms in zip(curve.sizes, curve.sizes[1:], curve.ms[1:], strict=False):
+        points |= {before + 1: ms, size: ms}
+    return Curve(tuple(points), tuple(points.values()))
+
+
 async def measure_forward(
     networks: Mapping[Shape, RunnableNetwork],
     sizes: Sequence[int],

@@ -34,6 +34,8 @@ class Learning:
     steer: float = 0.02
     """By how much one broken promise widens the spread (in log); a kept one narrows it by a
     hundredth of that. Gibbs and Candès (2021), with the quantile's level replaced by its width."""
+    outcome: float = 0.1
+    """The same where the answer itself showed whether the promise was kept."""
     widest: float = 1.0
     """Of the steering: e times wider or narrower than what was seen is the most."""
     long: float = 2.5
@@ -86,6 +88,23 @@ class Spreads:
             return self.alone
         return self.long if total_ms > LEARNING.long * idle_ms else self.short
 
+    def in_time(self, left_ms: float, *, alone: bool, total_ms: float, idle_ms: float) -> float:
+        """The chance that a prediction of `total_ms` ends within `left_ms`."""
+        spread = self.of(alone=alone, total_ms=total_ms, idle_ms=idle_ms)
+        chance = spread.probability(left_ms / total_ms)
+        if spread is self.short:
+            # What is predicted to take less is not less likely in time.
+            chance = max(chance, self.long.probability(left_ms / (LEARNING.long * idle_ms)))
+        return chance
+
+    def bound_ms(self, *, alone: bool, total_ms: float, idle_ms: float) -> float:
+        """The time within which the promised share of such predictions ends."""
+        spread = self.of(alone=alone, total_ms=total_ms, idle_ms=idle_ms)
+        bound = spread.bound * total_ms
+        if spread is self.short:
+            bound = min(bound, max(total_ms, self.long.bound * LEARNING.long * idle_ms))
+        return bound
+
 
 class Spread:
     """The distribution of whole times over their predicted medians, steered to keep a promise.
@@ -127,10 +146,15 @@ class Spread:
             return below / n
         return 1.0 - float((ordered[-1] / ratio) ** LEARNING.tail) / n
 
-    def learn(self, now_ms: float, ratio: float) -> None:
-        """Take in one whole time over its predicted median."""
-        off = (ratio > self.bound) - (1.0 - self.promise)
-        steer = self._steer + LEARNING.steer * off
+    def learn(self, now_ms: float, ratio: float, kept: bool | None = None) -> None:
+        """Take in one whole time over its predicted median.
+
+        `kept` tells whether the promise was kept, where that was in question: a request that may
+        wait is made to wait, so that its time says little about what it needed.
+        """
+        broken = ratio > self.bound if kept is None else not kept
+        gain = LEARNING.steer if kept is None else LEARNING.outcome
+        steer = self._steer + gain * (broken - (1.0 - self.promise))
         self._steer = max(-LEARNING.widest, min(LEARNING.widest, steer))
         self._scale = math.exp(self._steer)
         samples, ordered = self._samples, self._ordered

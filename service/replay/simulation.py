@@ -202,7 +202,7 @@ class Simulation:
 
             self.machine.work(job.decode_ms(resolution), decoded)
             return
-        entry = (job.request.due_ms, next(self._order), job, resolution)
+        entry = (job.request.decode_urgency, next(self._order), job, resolution)
         heapq.heappush(self._to_decode, entry)
         self._decode_next()
 

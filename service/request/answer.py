@@ -84,6 +84,7 @@ class Answer:
             "budget": {
                 "budget_ms": record.terms.budget_ms,
                 "predicted_ms": _ms(record.predicted_ms or 0.0),
+                "estimated": record.estimated,
                 "bound_ms": _ms(record.bound_ms or 0.0),
                 "spent_ms": _ms(timing.total),
                 "met": None if record.terms.budget_ms is None else record.met,

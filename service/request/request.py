@@ -13,6 +13,8 @@ from typing import Any
 from san_core.frontier import OperatingPoint
 from service.request.terms import Terms
 
+_CLASS_MS = 1e7
+"""More than any deadline is apart from another."""
 STAGES = ("receive", "queue", "decode", "weights", "forward")
 
 
@@ -131,6 +133,8 @@ class Request:
     reason: str = ""
     predicted_ms: float | None = None
     """Predicted median of the whole, from the first byte to the answer."""
+    estimated: bool = False
+    """Whether the point was not measured on this host yet: its times are between others'."""
     bound_ms: float | None = None
     """What the promise used: the time that so many answers in a hundred keep."""
     met: bool = False
@@ -162,6 +166,11 @@ class Request:
     def left_ms(self, now_ms: float) -> float:
         """Time left until the deadline; negative once it passed."""
         return self.deadline_ms - now_ms
+
+    @property
+    def decode_urgency(self) -> float:
+        """Smaller is decoded first: the order of service as one number."""
+        return self.due_ms + _CLASS_MS * (2 * self.terms.priority + self.behind)
 
     def in_time(self, now_ms: float) -> bool:
         """Whether an answer sent now is in time; always so without a budget."""

@@ -126,8 +126,8 @@ def options(
             decoding = table.decode_pace * (load.decode_ms + decode)
             before = max(decoding + cold, load.engine_ms + table.handover_ms)
             total = before + cost.run_ms(images) + overhead
-        spread = spreads.of(alone=load.alone, total_ms=total, idle_ms=idle)
-        found.append(Option(cost, decode, cold, idle, total, spread.probability(left / total)))
+        chance = spreads.in_time(left, alone=load.alone, total_ms=total, idle_ms=idle)
+        found.append(Option(cost, decode, cold, idle, total, chance))
     return found
 
 
@@ -201,9 +201,8 @@ def _squeezed(
         + option.cost.run_ms(request.images)
         + table.overhead_ms
     )
-    spread = spreads.of(alone=False, total_ms=total, idle_ms=option.idle_ms)
-    in_time = spread.probability(left / total)
-    if in_time < spread.promise:
+    in_time = spreads.in_time(left, alone=False, total_ms=total, idle_ms=option.idle_ms)
+    if in_time < spreads.promise:
         return None
     return Option(option.cost, option.decode_ms, 0.0, option.idle_ms, total, in_time)
 

@@ -20,6 +20,7 @@ from service.scheduling.deciding import Decision, Verdict
 from service.scheduling.dispatching import Plan
 from service.scheduling.pricing import CostTable, Host, PointCost, beside_ms, make_table
 from service.scheduling.schedule import Schedule
+from service.scheduling.tuning import TUNING
 
 _REFRESH_MS = 50.0
 """How long a table of costs holds: the pace changes by a few percent in that time."""
@@ -98,11 +99,8 @@ class Scheduler:
         cost = min(table.points, key=lambda c: c.unit_ms)
         least, left = cost.run_ms(request.images) + table.overhead_ms, request.left_ms(now_ms)
         total = load.least_ms + table.handover_ms + least
-        spread = self.whole.of(alone=False, total_ms=total, idle_ms=least)
-        if (
-            spread.probability(left / total) >= self.promise
-            or self.whole.alone.probability(left / least) < self.promise
-        ):
+        chance = self.whole.in_time(left, alone=False, total_ms=total, idle_ms=least)
+        if chance >= self.promise or self.whole.alone.probability(left / least) < self.promise:
             return None
         self.schedule.refused(now_ms)
         return (
@@ -135,11 +133,15 @@ class Scheduler:
         if listing.accuracy is not None:
             request.given_up = decision.given_up
         request.predicted_ms = request.spent_ms(now_ms) + option.total_ms
-        request.bound_ms = request.spent_ms(now_ms) + option.total_ms * spread.bound
+        request.estimated = listing.shape not in self.model.measurements.curves
+        bound = self.whole.bound_ms(
+            alone=load.alone, total_ms=option.total_ms, idle_ms=option.idle_ms
+        )
+        request.bound_ms = request.spent_ms(now_ms) + bound
         request.promised = decision.verdict is Verdict.SERVE
         if not request.promised:
             # It cannot be in time: it must not push aside what can.
-            request.due_ms = now_ms + option.total_ms * spread.bound
+            request.due_ms = now_ms + bound
         request.decode_ms = option.decode_ms
         request.work_ms = option.cost.unit_ms * request.images
         request.least_ms = min(request.work_ms, table.floor.unit_ms * request.images)
@@ -166,12 +168,11 @@ class Scheduler:
         request = Request("outlook", Terms(), now_ms)
         table, load = self.table(now_ms), self.schedule.load(request, now_ms)
         found = deciding.options(request, table, load, self.whole, now_ms, decode_ms, self._cold_ms)
-        spreads = self.whole
+        needed = self.whole.bound_ms
         return [
             (
                 o.cost.listing,
-                o.total_ms
-                * spreads.of(alone=load.alone, total_ms=o.total_ms, idle_ms=o.idle_ms).bound,
+                needed(alone=load.alone, total_ms=o.total_ms, idle_ms=o.idle_ms),
             )
             for o in found
         ]
@@ -317,7 +318,10 @@ class Scheduler:
         timing, took = request.timing, now_ms - request.decided_ms
         self.model.observe_overhead(timing.total - timing.staged)
         if request.spread is not None:
-            request.spread.learn(now_ms, took / request.rest_ms)
+            kept = request.in_time(now_ms)
+            close = (request.bound_ms or 0.0) >= TUNING.close * request.allowed_ms
+            asked = request.promised and not request.alone and (close or not kept)
+            request.spread.learn(now_ms, took / request.rest_ms, kept if asked else None)
         if not request.alone and request.after_ms:
             self.running.learn(now_ms, (now_ms - request.dispatched_ms) / request.after_ms)
         if request.promised and request.terms.budget_ms is not None:

@@ -27,6 +27,9 @@ class Tuning:
     """Over how much time a client's share of the engine is taken."""
     lookahead: int = 4
     """How many requests that a batch leaves behind are asked what that costs them."""
+    close: float = 0.6
+    """A promise whose bound takes this much of its budget was in question: keeping it shows that
+    the bound was wide enough."""
     company: float = 1.0
     """While engine time has a price, a request waits for company at most so many times its run."""
 

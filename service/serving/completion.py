@@ -11,10 +11,16 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 
-from service.engines.base import RunnableNetwork, batch_sizes
+from service.engines.base import RunnableNetwork, batch_sizes, traits
 from service.engines.weight_cache import BACKGROUND
 from service.latency.catalogue import Listing
-from service.latency.measurement import BEHIND_REQUESTS, measure_decode, measure_forward, missing
+from service.latency.measurement import (
+    BEHIND_REQUESTS,
+    in_steps,
+    measure_decode,
+    measure_forward,
+    missing,
+)
 from service.latency.model import Shape
 from service.runtime.memory import trim
 from service.serving.deployment import Deployment, Machinery
@@ -121,7 +127,10 @@ class Completion:
             return await self._machinery.engine_thread.submit(timed, BACKGROUND)
 
         taken = await measure_forward(networks, self._sizes, behind, self._clock, BEHIND_REQUESTS)
-        self._deployment.learn(taken.curves)
+        curves = taken.curves
+        if traits(self._deployment.engine).pads:
+            curves = {shape: in_steps(curve) for shape, curve in curves.items()}
+        self._deployment.learn(curves)
         self.noisy -= networks.keys()
         if taken.is_noisy:
             self.noisy |= networks.keys()

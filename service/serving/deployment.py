@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from san_core.bundle import Bundle, Manifest
 from san_core.frontier import OperatingPoint, frontier
-from service.engines.base import Engine, RunnableNetwork
+from service.engines.base import Engine, RunnableNetwork, traits
 from service.engines.build_limits import BuildLimits
 from service.engines.weight_cache import BACKGROUND, WeightCache
 from service.errors import OverloadedError
@@ -93,7 +93,7 @@ class Deployment:
         self.cache = WeightCache(
             engine.build,
             machinery.builders,
-            capacity_bytes=settings.cache_megabytes * MEGA,
+            capacity_bytes=_capacity(settings, engine),
             max_networks=settings.max_networks,
             clock=clock,
             on_built=self._built,
@@ -212,6 +212,12 @@ class Deployment:
     def _built(self, point: OperatingPoint, took_ms: float) -> None:
         self.model.observe_build(point.precision, took_ms)
         self._machinery.ledger.observe_build(point, took_ms)
+
+
+def _capacity(settings: Settings, engine: Engine) -> int:
+    """What ready networks may occupy: as set, and on a GPU no more than it has room for."""
+    wanted, room = settings.cache_megabytes * MEGA, traits(engine).room_bytes
+    return wanted if room is None else min(wanted, room)
 
 
 def precisions(settings: Settings, engine: Engine) -> tuple[str, ...]:

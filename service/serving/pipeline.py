@@ -289,7 +289,9 @@ class Pipeline:
         asked, timing = self._clock(), request.timing
         found: list[Source] = []
         jobs = [
-            self._decoder.decode(source, request.due_ms) if isinstance(source, DecodeJob) else None
+            self._decoder.decode(source, request.decode_urgency)
+            if isinstance(source, DecodeJob)
+            else None
             for source in sources
         ]
         try:

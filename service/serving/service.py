@@ -13,6 +13,7 @@ from pathlib import Path
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.errors import (
+    EngineLostError,
     ParameterError,
     ReloadError,
     SettingsError,
@@ -44,12 +45,14 @@ from service.serving.rerun import make_rerun
 from service.serving.rollout import Parts, Rollout
 from service.serving.verdict import Bounds
 from service.serving.warm_up import rehearse
+from service.serving.watchdog import verdict
 from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
 
 _DRIFT_CHECK_S = 10.0
 _LAG_CHECK_S = 0.5
+_ENGINE_CHECK_S = 0.5
 _PREPARE_S = 20.0
 _MEASURE_AGAIN_S = 30.0
 """Between looks at whether times must be taken again."""
@@ -57,6 +60,11 @@ _PATIENCE_MS, _LOOK_AGAIN_S = 1000.0, 0.02
 """How long what is done behind requests waits for there to be none, and how often it looks."""
 _BESIDE = 4
 """A candidate gets one part in so many of the memory for networks."""
+
+
+def _collect() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 class Service:
@@ -117,6 +125,8 @@ class Service:
         self.leaving = False
         """Told to stop: no longer ready, though still serving while the grace lasts."""
         self.failure: str | None = None
+        self.lost: EngineLostError | None = None
+        """Why the engine was given up; the process ends, to be replaced."""
         self.loop_lag_s = 0.0
         """How late the event loop was when last looked at."""
         self._choose_engine = choose_engine
@@ -164,6 +174,7 @@ class Service:
         self._spawn(self.rollout.keep_watch(), "rollback")
         self._spawn(self._watch_drift(), "drift")
         self._spawn(self._watch_lag(), "lag")
+        self._spawn(self._watch_engine(), "engine")
 
     async def until_ready(self) -> None:
         """Wait until the first bundle serves; raise if it cannot."""
@@ -400,6 +411,9 @@ class Service:
         await old.unused()
         await old.close()
         logger.info("retired bundle %s %s", old.manifest.name, old.manifest.version)
+        del old
+        gc.unfreeze()  # the first deployment would never be found, and on a GPU fill its memory
+        await self.machinery.builders.submit(_collect)
 
     async def _watch_drift(self) -> None:
         told = False
@@ -422,6 +436,18 @@ class Service:
             due = loop.time() + _LAG_CHECK_S
             await asyncio.sleep(_LAG_CHECK_S)
             self.loop_lag_s = max(0.0, loop.time() - due)
+
+    async def _watch_engine(self) -> None:
+        """Give up an engine that is lost: only a new process can use its device again."""
+        while self.lost is None:
+            await asyncio.sleep(_ENGINE_CHECK_S)
+            deployment = self.pipeline.deployment
+            engine = deployment.engine if deployment is not None else None
+            self.lost = verdict(engine, self.machinery.engine_thread)
+        logger.critical("%s", self.lost)
+        self.admission.ready = False
+        self.failure = str(self.lost)
+        self.on_fatal(self.lost)
 
     def _observe(self, record: Request, answer: Answer | None, image: Received | None) -> None:
         self.ledger.observe(record)

@@ -14,9 +14,12 @@ from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from service.engines.base import Engine
+from service.engines.cuda_engine import CudaEngine
 from service.engines.torch_engine import TorchEngine
-from tests.service.engines.graph_device import NotedDevice
+from service.errors import NotFiniteError
+from tests.service.engines.graph_device import DeferringDevice, NotedDevice
 from tests.service.engines.test_openvino_engine import (
+    CLASSES,
     images,
     make_bundle,
     make_engine,
@@ -35,12 +38,12 @@ def torch_on_a_cpu(bundle: Bundle) -> Engine:
 
 
 def graphs(bundle: Bundle) -> Engine:
-    return TorchEngine(bundle, threads=1, max_batch=MOST, device="cpu", graphs=NotedDevice())
+    return CudaEngine(bundle, threads=1, max_batch=MOST, device="cuda", graphs=NotedDevice())
 
 
 def graphs_in_half(bundle: Bundle) -> Engine:
-    device = NotedDevice(torch.float16)
-    return TorchEngine(bundle, threads=1, max_batch=MOST, device="cpu", graphs=device)
+    device = DeferringDevice(torch.float16)
+    return CudaEngine(bundle, threads=1, max_batch=MOST, device="cuda", graphs=device)
 
 
 @pytest.fixture(
@@ -67,6 +70,9 @@ def close(request: pytest.FixtureRequest) -> float:
 def test_bytes_are_normalised_as_the_bundle_says(make: Make, close: float) -> None:
     bundle = make_bundle("mobilenet_v2")
     network = make(make_bundle("mobilenet_v2")).build(POINT)
+    batch = images(3, 57)
+    assert relative_error(network.run(batch), reference(bundle, POINT, batch)) < close
+    network.finish()
     assert network.point == POINT
     assert network.memory_bytes > 0
     for n in (1, 3, 4):
@@ -117,3 +123,16 @@ def test_another_bundles_preprocessing_is_its_own(make: Make, close: float) -> N
     found = make(other).build(POINT).run(batch)
     assert relative_error(found, reference(other, POINT, batch)) < close
     assert relative_error(found, reference(plain, POINT, batch)) > close
+
+
+def test_what_is_not_a_number_is_never_an_answer(make: Make) -> None:
+    bundle = make_bundle("resnet18")
+    with torch.no_grad():
+        dict(bundle.network.named_parameters())[_head(bundle)].fill_(float("nan"))
+    with pytest.raises(NotFiniteError, match="not a number"):
+        make(bundle).build(POINT).run(images(2, 57))
+
+
+def _head(bundle: Bundle) -> str:
+    """The name of a tensor that every logit depends on and that no resolution generates."""
+    return next(n for n, t in bundle.network.named_parameters() if t.shape == (CLASSES,))

@@ -80,6 +80,10 @@ class Machine:
 
     def run(self) -> None:
         """Until nothing is left to happen."""
+        self.advance(float("inf"))
+
+    def advance(self, limit: float) -> float:
+        """Until a time, or until nothing is left; when something happens next."""
         jobs, events = self.jobs, self._events
         while jobs or events:
             wide = sum(job.width for job in jobs)
@@ -88,15 +92,24 @@ class Machine:
             first = min(jobs, key=lambda job: job.left, default=None)
             ends = self.now + first.left / speed if first is not None else float("inf")
             until = min(upcoming, ends)
-            gone = (until - self.now) * speed
-            for job in jobs:
-                job.left -= gone
-            self.now = until
+            if until > limit:
+                self._pass(limit, speed)
+                return until
+            self._pass(until, speed)
             if first is not None and ends <= upcoming:
                 jobs.remove(first)
                 first.done()
             else:
                 heapq.heappop(events)[2]()
+        if limit != float("inf"):
+            self.now = max(self.now, limit)
+        return float("inf")
+
+    def _pass(self, until: float, speed: float) -> None:
+        gone = (until - self.now) * speed
+        for job in self.jobs:
+            job.left -= gone
+        self.now = until
 
 
 DECODE = DecodeCost((0.25, 6.0, 1.0, 3.0))

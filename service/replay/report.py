@@ -27,9 +27,9 @@ def rows(results: Mapping[str, Result]) -> list[tuple[str, ...]]:
     ]
 
 
-def table(results: Mapping[str, Result]) -> str:
+def table(results: Mapping[str, Result], first: str = _HEAD[0]) -> str:
     """Columns of equal width."""
-    lines = [_HEAD, *rows(results)]
+    lines = [(first, *_HEAD[1:]), *rows(results)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
     return "\n".join(
         "  ".join(

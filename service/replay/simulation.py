@@ -84,6 +84,17 @@ class Result:
     used: Counter[int] = field(default_factory=Counter)
     clients: dict[str, Result] = field(default_factory=dict)
 
+    def add(self, other: Result) -> None:
+        """Take in what became of other requests."""
+        self.offered += other.offered
+        self.refused += other.refused
+        self.late += other.late
+        self.in_time += other.in_time
+        self.accuracy += other.accuracy
+        self.latencies += other.latencies
+        self.batches += other.batches
+        self.used += other.used
+
     @property
     def per_offered(self) -> float:
         """Expected accuracy in time per offered request."""
@@ -133,9 +144,13 @@ class Simulation:
         self._policy.drop = self.dropped
         self._policy.wake = lambda at_ms: self.machine.at(at_ms, self._engine_next)
         for arrival in trace:
-            self.machine.at(arrival.at_ms, partial(self._arrive, arrival))
+            self.arrive(arrival, arrival.at_ms)
         self.machine.run()
         return self.result
+
+    def arrive(self, arrival: Arrival, at_ms: float) -> None:
+        """A request reaches the machine at a time; its budget counts from `arrival.at_ms`."""
+        self.machine.at(at_ms, partial(self._arrive, arrival))
 
     def _on_loop(self, ms: float, then: object) -> None:
         """One thing at a time on the event loop."""

@@ -116,8 +116,10 @@ def make_fleet(
     measured = measured or known
     listings = [x for x in listings if x.shape in measured.curves]
     replicas = [
-        Replica(replace(host or HostModel(), pace=paces[i % len(paces)]), measured, listings, i)
-        for i in range(seed, seed + size)
+        Replica(
+            replace(host or HostModel(), pace=paces[i % len(paces)]), measured, listings, seed + i
+        )
+        for i in range(size)
     ]
     return Fleet(replicas, ROUTERS[router](random.Random(seed)))
 

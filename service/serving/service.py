@@ -133,6 +133,8 @@ class Service:
         self._trace = make_trace(machinery.clock)
         self._recorder = Recorder(settings.record) if settings.record is not None else None
         self._reloading = asyncio.Lock()
+        self._next_reload: asyncio.Task[Deployment] | None = None
+        """Waits for its turn; whoever asks meanwhile gets its result."""
         self._settled = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -209,9 +211,17 @@ class Service:
         """Read the bundle again and swap it in without dropping a request.
 
         The old one serves until the new one has its frontier ready; a broken one leaves it serving.
+        However many ask while one is under way, one more follows it.
         """
+        if self._next_reload is None:
+            self._next_reload = asyncio.create_task(self._reload(), name="reload")
+            self._next_reload.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._next_reload)
+
+    async def _reload(self) -> Deployment:
         await self._settled.wait()  # the first bundle may still be on its way
         async with self._reloading:
+            self._next_reload = None  # who asks from now on may mean a newer file
             if self.is_leaving:
                 raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.pipeline.deployment

@@ -6,14 +6,11 @@ import argparse
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
-
-from san_core.errors import ImageError, SanError
+from san_core.errors import SanError
 from san_core.frontier import Precision
 from san_core.mode import Mode
 
@@ -22,8 +19,8 @@ if TYPE_CHECKING:
 
 HELP = """Classify images, or the images in a folder.
 
-With --budget-ms the same policy and engine as in `san serve` choose what fits into the time, after
-measuring this machine once. Without it the most accurate resolution answers."""
+The same policy and engine as in `san serve` choose what fits into --budget-ms, after measuring this
+machine once. Without a budget the most accurate point answers."""
 
 EXAMPLES = """examples:
   san classify photo.jpg
@@ -67,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pins.add_argument(
         "--precision",
         choices=get_args(Precision),
-        help="with --budget-ms: the arithmetic (default: whichever is the better buy)",
+        help="the arithmetic (default: whichever is the better buy)",
     )
 
 
@@ -80,12 +77,7 @@ def run(args: argparse.Namespace) -> int:
         raise SanError("Name at least one image after the bundle.")
     if args.top_k < 1:
         raise SanError("--top-k is at least 1.")
-    images = list(_files(paths))
-    if args.budget_ms is None:
-        if args.precision is not None:
-            raise SanError("--precision needs --budget-ms: without a budget float answers.")
-        return _plainly(args, bundle, images)
-    return asyncio.run(_within_budget(args, bundle, images))
+    return asyncio.run(_classify(args, bundle, list(_files(paths))))
 
 
 def _files(paths: list[Path]) -> Iterator[Path]:
@@ -97,54 +89,6 @@ def _files(paths: list[Path]) -> Iterator[Path]:
         if not found:
             raise SanError(f"There is no image in {path}.")
         yield from found
-
-
-def _plainly(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
-    """By the engine alone, at one resolution."""
-    from san_core.bundle import read
-    from san_core.classification import best_mode, best_resolution
-    from san_core.frontier import OperatingPoint
-    from san_core.preprocessing import decode
-    from san_core.resolution import check_resolution
-    from service.app import choose_engine
-    from service.request.answer import top_k
-    from service.scheduling.executor import softmax
-    from service.settings import Settings
-
-    bundle = read(path)
-    manifest = bundle.manifest
-    if args.resolution is None:
-        resolution = best_resolution(manifest)
-    else:
-        resolution = check_resolution(args.resolution)
-    mode = args.mode or best_mode(manifest, resolution)
-    options: dict[str, Any] = {}
-    network = choose_engine(Settings(**options), bundle).build(OperatingPoint(resolution, mode))
-    failed = 0
-    for image in images:
-        began = time.perf_counter()
-        try:
-            pixels = manifest.preprocessing.to_pixels(decode(image), resolution)
-        except ImageError as error:
-            print(f"{image}: {error}", file=sys.stderr)
-            failed += 1
-            continue
-        scores = softmax(network.run(pixels[np.newaxis]))[0]
-        answer = {
-            "image": str(image),
-            "resolution": resolution,
-            "mode": mode,
-            "spent_ms": round((time.perf_counter() - began) * 1000, 1),
-            "predictions": [
-                {"index": p.index, "label": p.label, "score": p.score}
-                for p in top_k(scores, manifest.classes, args.top_k)
-            ],
-        }
-        if args.json:
-            print(json.dumps(answer), flush=True)
-        else:
-            _show(answer, f"{resolution} px ({mode}), {answer['spent_ms']} ms")
-    return 1 if failed else 0
 
 
 class _File:
@@ -168,21 +112,17 @@ class _File:
         self.given = answer.to_dict()
 
 
-async def _within_budget(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
+async def _classify(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
     """By the service's own pipeline, without HTTP."""
     from service.app import make_service
     from service.request.terms import parse_budget, parse_terms
     from service.settings import Settings
 
-    parse_budget(str(args.budget_ms), "--budget-ms")
-    pins = {"resolution": args.resolution, "mode": args.mode, "precision": args.precision}
-    terms = parse_terms(
-        [
-            ("budget_ms", str(args.budget_ms)),
-            ("top_k", str(args.top_k)),
-            *((name, str(value)) for name, value in pins.items() if value is not None),
-        ]
-    )
+    if args.budget_ms is not None:
+        parse_budget(str(args.budget_ms), "--budget-ms")
+    names = ("budget_ms", "top_k", "resolution", "mode", "precision")
+    given = [(name, getattr(args, name)) for name in names]
+    terms = parse_terms([(name, str(value)) for name, value in given if value is not None])
     options: dict[str, Any] = {"bundle": path, "agreement_fraction": 0, "access_log": False}
     service = make_service(Settings(**options))
     failed = 0
@@ -202,11 +142,7 @@ async def _within_budget(args: argparse.Namespace, path: Path | None, images: li
             if args.json:
                 print(json.dumps(answer), flush=True)
                 continue
-            budget = answer["budget"]
-            spare = budget["budget_ms"] - budget["spent_ms"]
-            kept = f"{spare:.1f} ms to spare" if budget["met"] else f"missed by {-spare:.1f} ms"
-            _show(answer, f"{budget['spent_ms']:.1f} ms of {budget['budget_ms']:g}, {kept}")
-            print(f"  {answer['reason']}")
+            _show(answer)
     finally:
         await service.stop()
     return 1 if failed else 0
@@ -227,7 +163,14 @@ async def _ready(service: Service) -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _show(answer: dict[str, Any], facts: str) -> None:
-    print(f"{answer['image']}: {facts}")
+def _show(answer: dict[str, Any]) -> None:
+    budget = answer["budget"]
+    took = f"{budget['spent_ms']:.1f} ms"
+    if budget["met"] is not None:
+        spare = budget["budget_ms"] - budget["spent_ms"]
+        kept = f"{spare:.1f} ms to spare" if budget["met"] else f"missed by {-spare:.1f} ms"
+        took += f" of {budget['budget_ms']:g}, {kept}"
+    print(f"{answer['image']}: {answer['resolution']} px ({answer['mode']}), {took}")
     for prediction in answer["predictions"]:
         print(f"  {prediction['score']:6.1%}  {prediction['label']}")
+    print(f"  {answer['reason']}")

@@ -38,6 +38,16 @@ def test_a_folder_within_a_budget(tiny_bundle, folder, capsys):
         assert answer["resolution"] == 96
 
 
+def test_without_a_budget_the_most_accurate_point_answers(tiny_bundle, folder, capsys):
+    assert san("classify", tiny_bundle, folder / "a.jpg", "--json", "--top-k", 3) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["resolution"], answer["budget"]["met"]) == (96, None)
+    assert len(answer["predictions"]) == 3
+    pinned = ("--resolution", 48, "--mode", "data_free")
+    assert san("classify", tiny_bundle, folder / "a.jpg", *pinned) == 0
+    assert "48 px (data_free)" in capsys.readouterr().out
+
+
 def test_the_time_it_took_and_why(tiny_bundle, folder, capsys):
     (folder / "broken.jpg").write_bytes(b"no image")
     assert san("classify", tiny_bundle, folder, "--budget-ms", 50_000) == 1
@@ -52,7 +62,7 @@ def test_the_time_it_took_and_why(tiny_bundle, folder, capsys):
     ("arguments", "sentence"),
     [
         (["--budget-ms", 0], "--budget-ms must be more than 0"),
-        (["--precision", "int8"], "--precision needs --budget-ms"),
+        (["--resolution", 7], "outside 32 to 1024"),
         (["--top-k", 0], "--top-k is at least 1"),
     ],
 )

@@ -1,7 +1,7 @@
 """Headers of the formats that helpers decode, and what each costs.
 
 Nanoseconds are those of a slow core per pixel and per byte, memory is what Pillow takes at its
-peak, copies included; both were measured on images made to be slow (`benchmarks/decode_costs.py`).
+peak, copies included; both were measured on noise, flat colour and a photograph of four megapixels.
 """
 
 from __future__ import annotations

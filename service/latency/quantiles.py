@@ -29,8 +29,11 @@ class Learning:
     samples: int = 128
     """Of a spread: as few as still show one in a hundred, so that noise is forgotten within about
     a second of ordinary traffic."""
-    horizon_ms: float = 30_000.0
-    """Of a spread: after this long a sample says nothing about now."""
+    few: int = 32
+    """Of a spread: so many stay however old they are, and so many replace the prior."""
+    horizon_ms: float = 1000.0
+    """Of a spread: older samples go as new ones come, so that a noisy spell is forgotten within a
+    second of quiet traffic."""
     steer: float = 0.02
     """By how much one broken promise widens the spread (in log); a kept one narrows it by a
     hundredth of that. Gibbs and Candès (2021), with the quantile's level replaced by its width."""
@@ -160,12 +163,12 @@ class Spread:
         samples, ordered = self._samples, self._ordered
         samples.append((now_ms, ratio))
         insort(ordered, ratio)
-        if len(samples) == LEARNING.samples // 2 and len(ordered) > len(samples):
+        if len(samples) == LEARNING.few and len(ordered) > len(samples):
             for known in self._prior:
                 del ordered[bisect_left(ordered, known)]
         oldest = now_ms - LEARNING.horizon_ms
         while len(samples) > LEARNING.samples or (
-            samples[0][0] < oldest and len(samples) > LEARNING.samples // 2
+            samples[0][0] < oldest and len(samples) > LEARNING.few
         ):
             _, old = samples.popleft()
             del ordered[bisect_left(ordered, old)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
+from service.engines.disk_cache import user_cache
 from service.errors import (
     EngineLostError,
     ParameterError,
@@ -226,7 +227,7 @@ class Service:
                 raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.pipeline.deployment
             try:
-                async with turn(self.settings.cache_dir):
+                async with turn(self.settings.cache_dir or user_cache()):
                     new = await self._deploy(self.settings.bundle)
             except Exception as error:
                 self.ledger.reloads["failed"] += 1
@@ -259,7 +260,7 @@ class Service:
         """Load a second bundle beside the one that serves."""
         await self._settled.wait()
         try:
-            async with turn(self.settings.cache_dir):
+            async with turn(self.settings.cache_dir or user_cache()):
                 await self.rollout.load(path, canary)
         except ReloadError:
             raise
@@ -302,7 +303,7 @@ class Service:
 
     async def _first_deployment(self) -> None:
         try:
-            async with turn(self.settings.cache_dir):
+            async with turn(self.settings.cache_dir or user_cache()):
                 deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
                 await self._rehearse(deployment)
         except Exception as error:
@@ -398,7 +399,7 @@ class Service:
 
     async def _complete(self, deployment: Deployment) -> None:
         """Add what a first answer did not need; then look after the times while it serves."""
-        turns = partial(turn, self.settings.cache_dir)
+        turns = partial(turn, self.settings.cache_dir or user_cache())
         completion = Completion(deployment, self.machinery, self._quiet, turns)
         await completion.run()
         while self.deployment is deployment:

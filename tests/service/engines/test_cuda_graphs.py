@@ -340,6 +340,9 @@ def test_a_device_that_cannot_be_used_is_refused_with_its_reason(
         ("cuda:1", "auto", False, True),
     ],
 )
-def test_a_gpu_is_used_where_there_is_one(monkeypatch, device, engine, there_is_one, found):
+def test_a_gpu_is_used_where_there_is_one(
+    monkeypatch, tmp_path, device, engine, there_is_one, found
+):
+    monkeypatch.setattr("service.app._GPU_DEVICES", (tmp_path,) if there_is_one else ())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there_is_one)
     assert wants_gpu(Settings(device=device, engine=engine)) is found

@@ -1,7 +1,8 @@
 """Headers of the formats that helpers decode, and what each costs.
 
 Nanoseconds are those of a slow core per pixel and per byte, memory is what Pillow takes at its
-peak, copies included; both were measured on images made to be slow (`benchmarks/decode_costs.py`).
+peak, copies included. Times of PNG and WebP were measured on four megapixels of noise, flat colour
+and a smooth picture; the rest are estimates. A helper's own limits hold if one is too low.
 """
 
 from __future__ import annotations

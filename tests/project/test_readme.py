@@ -44,10 +44,11 @@ def test_its_other_figures_are_those_of_the_model_card():
 
 
 def test_the_answer_it_shows_met_its_budget():
-    (answer,) = [json.loads(text) for text in blocks("json")]
-    budget = answer["budget"]
-    assert budget["met"]
-    assert budget["spent_ms"] <= budget["budget_ms"]
+    for text in blocks("json"):
+        budget = json.loads(text)["budget"]
+        assert budget["met"]
+        assert budget["spent_ms"] <= budget["budget_ms"]
+    assert '"met": false' not in README
 
 
 def test_the_make_targets_it_names_exist():

@@ -112,8 +112,8 @@ def readme() -> str:
     peers = ", ".join(dict.fromkeys(name.split()[0] for name in result["capacities"]))
     return (
         table([*head, "accuracy of the answers at 1x", "at 2x"], found)
-        + f"\n\n1x is what the best of the peers ({peers}) can serve. It queues without a limit, as "
-        f"it does by default. `{result['command']}`, {result['date']}."
+        + f"\n\n1x is what the best of the peers ({peers}) can serve. It queues without a limit, "
+        f"as it does by default. `{result['command']}`, {result['date']}."
     )
 
 

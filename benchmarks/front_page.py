@@ -109,7 +109,12 @@ def readme() -> str:
         for name, server in (("**san-serve**", ours), (peer, peer))
     ]
     head = ["requests with a budget of 50 ms", "in time at 1x load", "at 2x"]
-    return table([*head, "accuracy of the answers at 1x", "at 2x"], found)
+    peers = ", ".join(dict.fromkeys(name.split()[0] for name in result["capacities"]))
+    return (
+        table([*head, "accuracy of the answers at 1x", "at 2x"], found)
+        + f"\n\n1x is what the best of the peers ({peers}) can serve. It queues without a limit, "
+        f"as it does by default. `{result['command']}`, {result['date']}."
+    )
 
 
 def accuracy(result: dict[str, Any], server: str, load: float) -> float:

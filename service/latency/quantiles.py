@@ -41,16 +41,22 @@ class Learning:
     """The same where the answer itself showed whether the promise was kept."""
     widest: float = 1.0
     """Of the steering: e times wider or narrower than what was seen is the most."""
-    long: float = 2.5
-    """A prediction this many times longer than on an idle service counts as a long wait."""
     tail: float = 6.0
     """Of a spread: beyond the largest sample the chance to be late falls with this power."""
 
 
 LEARNING = Learning()
-PRIOR = tuple(exp(0.13 * NormalDist().inv_cdf((i + 0.5) / 100)) for i in range(100))
+
+
+def _lognormal(deviation: float) -> tuple[float, ...]:
+    return tuple(exp(deviation * NormalDist().inv_cdf((i + 0.5) / 100)) for i in range(100))
+
+
+PRIOR = _lognormal(0.13)
 """Spread before anything was seen: one in a hundred takes 1.35 times its predicted median, as with
 one client on a host that nobody else uses (`python -m benchmarks.budgets`)."""
+BUSY_PRIOR = _lognormal(0.35)
+"""The same under load: one in a hundred takes 2.3 times as long."""
 
 
 class Factor:
@@ -72,41 +78,6 @@ class Factor:
         if ratio > 0:
             off = math.log(ratio) - self._log
             self._log += self._gain * max(-LEARNING.most, min(LEARNING.most, off))
-
-
-class Spreads:
-    """One spread per state of the load: errors are relative, but not equally large in all of them.
-
-    Alone a request takes what it takes; with a few others inside a short wait can be several times
-    what was predicted; a long wait is a sum of many and surer.
-    """
-
-    def __init__(self, promise: float) -> None:
-        self.promise = promise
-        self.alone, self.short, self.long = (Spread(promise) for _ in range(3))
-
-    def of(self, *, alone: bool, total_ms: float, idle_ms: float) -> Spread:
-        """The one that holds for a prediction of `total_ms` where an idle service takes less."""
-        if alone:
-            return self.alone
-        return self.long if total_ms > LEARNING.long * idle_ms else self.short
-
-    def in_time(self, left_ms: float, *, alone: bool, total_ms: float, idle_ms: float) -> float:
-        """The chance that a prediction of `total_ms` ends within `left_ms`."""
-        spread = self.of(alone=alone, total_ms=total_ms, idle_ms=idle_ms)
-        chance = spread.probability(left_ms / total_ms)
-        if spread is self.short:
-            # What is predicted to take less is not less likely in time.
-            chance = max(chance, self.long.probability(left_ms / (LEARNING.long * idle_ms)))
-        return chance
-
-    def bound_ms(self, *, alone: bool, total_ms: float, idle_ms: float) -> float:
-        """The time within which the promised share of such predictions ends."""
-        spread = self.of(alone=alone, total_ms=total_ms, idle_ms=idle_ms)
-        bound = spread.bound * total_ms
-        if spread is self.short:
-            bound = min(bound, max(total_ms, self.long.bound * LEARNING.long * idle_ms))
-        return bound
 
 
 class Spread:
@@ -149,17 +120,9 @@ class Spread:
             return below / n
         return 1.0 - float((ordered[-1] / ratio) ** LEARNING.tail) / n
 
-    def learn(self, now_ms: float, ratio: float, kept: bool | None = None) -> None:
-        """Take in one whole time over its predicted median.
-
-        `kept` tells whether the promise was kept, where that was in question: a request that may
-        wait is made to wait, so that its time says little about what it needed.
-        """
-        broken = ratio > self.bound if kept is None else not kept
-        gain = LEARNING.steer if kept is None else LEARNING.outcome
-        steer = self._steer + gain * (broken - (1.0 - self.promise))
-        self._steer = max(-LEARNING.widest, min(LEARNING.widest, steer))
-        self._scale = math.exp(self._steer)
+    def learn(self, now_ms: float, ratio: float) -> None:
+        """Take in one whole time over its predicted median."""
+        self._steer_by(LEARNING.steer, broken=ratio > self.bound)
         samples, ordered = self._samples, self._ordered
         samples.append((now_ms, ratio))
         insort(ordered, ratio)
@@ -172,3 +135,29 @@ class Spread:
         ):
             _, old = samples.popleft()
             del ordered[bisect_left(ordered, old)]
+
+    def learn_outcome(self, *, kept: bool) -> None:
+        """Take in whether a promise was kept, where its time says little about what it needed."""
+        self._steer_by(LEARNING.outcome, broken=not kept)
+
+    def _steer_by(self, gain: float, *, broken: bool) -> None:
+        steer = self._steer + gain * (broken - (1.0 - self.promise))
+        self._steer = max(-LEARNING.widest, min(LEARNING.widest, steer))
+        self._scale = math.exp(self._steer)
+
+
+class Spreads:
+    """What whole times do with nobody else inside, and under load.
+
+    Alone a request takes what it takes, and the distribution is that of the times. Under load a
+    request that may wait is made to wait, so that its time says little about what it needed: there
+    a prior's width is steered by whether promises are kept.
+    """
+
+    def __init__(self, promise: float) -> None:
+        self.promise = promise
+        self.alone, self.busy = Spread(promise), Spread(promise, BUSY_PRIOR)
+
+    def of(self, *, alone: bool) -> Spread:
+        """The one that holds now."""
+        return self.alone if alone else self.busy

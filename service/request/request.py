@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from san_core.frontier import OperatingPoint
 from service.request.terms import Terms
@@ -99,8 +98,6 @@ class Request:
     decided_ms: float = 0.0
     rest_ms: float = 0.0
     """When its point was first chosen, and the predicted time from then to the answer."""
-    spread: Any = None
-    """What learns how far that was off."""
     waiting_ms: float = 0.0
     """Since when it waits for the engine."""
     dispatched_ms: float = 0.0

@@ -115,7 +115,7 @@ def options(
     """Every point of the table for this request."""
     found = []
     left, images = request.left_ms(now_ms), request.images
-    overhead = table.overhead_ms
+    overhead, spread = table.overhead_ms, spreads.of(alone=load.alone)
     for cost in table.points:
         decode, cold = decode_ms(cost.listing.point.resolution), cold_ms(cost)
         idle = decode + overhead
@@ -126,7 +126,7 @@ def options(
             decoding = table.decode_pace * (load.decode_ms + decode)
             before = max(decoding + cold, load.engine_ms + table.handover_ms)
             total = before + cost.run_ms(images) + overhead
-        chance = spreads.in_time(left, alone=load.alone, total_ms=total, idle_ms=idle)
+        chance = spread.probability(left / total)
         found.append(Option(cost, decode, cold, idle, total, chance))
     return found
 
@@ -201,7 +201,7 @@ def _squeezed(
         + option.cost.run_ms(request.images)
         + table.overhead_ms
     )
-    in_time = spreads.in_time(left, alone=False, total_ms=total, idle_ms=option.idle_ms)
+    in_time = spreads.busy.probability(left / total)
     if in_time < spreads.promise:
         return None
     return Option(option.cost, option.decode_ms, 0.0, option.idle_ms, total, in_time)

@@ -65,12 +65,7 @@ class Scheduler:
     def spreads(self) -> dict[str, Spread]:
         """By what they are learnt from, for the metrics."""
         whole = self.whole
-        return {
-            "alone": whole.alone,
-            "short": whole.short,
-            "long": whole.long,
-            "running": self.running,
-        }
+        return {"alone": whole.alone, "busy": whole.busy, "running": self.running}
 
     def smallest_budget_ms(self, listing: Listing, decode_ms: float) -> float:
         """What a lone request must allow for a point to be promised."""
@@ -99,7 +94,7 @@ class Scheduler:
         cost = min(table.points, key=lambda c: c.unit_ms)
         least, left = cost.run_ms(request.images) + table.overhead_ms, request.left_ms(now_ms)
         total = load.least_ms + table.handover_ms + least
-        chance = self.whole.in_time(left, alone=False, total_ms=total, idle_ms=least)
+        chance = self.whole.busy.probability(left / total)
         if chance >= self.promise or self.whole.alone.probability(left / least) < self.promise:
             return None
         self.schedule.refused(now_ms)
@@ -125,7 +120,7 @@ class Scheduler:
         if decision.verdict not in (Verdict.SERVE, Verdict.LATE):
             return decision
         listing = option.cost.listing
-        spread = self.whole.of(alone=load.alone, total_ms=option.total_ms, idle_ms=option.idle_ms)
+        spread = self.whole.of(alone=load.alone)
         request.alone = load.alone
         request.point, request.side = listing.point, listing.point.resolution
         request.reason, request.expected_accuracy = decision.reason, listing.accuracy
@@ -134,9 +129,7 @@ class Scheduler:
             request.given_up = decision.given_up
         request.predicted_ms = request.spent_ms(now_ms) + option.total_ms
         request.estimated = listing.shape not in self.model.measurements.curves
-        bound = self.whole.bound_ms(
-            alone=load.alone, total_ms=option.total_ms, idle_ms=option.idle_ms
-        )
+        bound = option.total_ms * spread.bound
         request.bound_ms = request.spent_ms(now_ms) + bound
         request.promised = decision.verdict is Verdict.SERVE
         if not request.promised:
@@ -146,7 +139,7 @@ class Scheduler:
         request.work_ms = option.cost.unit_ms * request.images
         request.least_ms = min(request.work_ms, table.floor.unit_ms * request.images)
         request.decided_ms = now_ms
-        request.rest_ms, request.spread = option.total_ms, spread
+        request.rest_ms = option.total_ms
         self.schedule.enter(request, now_ms)
         return decision
 
@@ -168,14 +161,8 @@ class Scheduler:
         request = Request("outlook", Terms(), now_ms)
         table, load = self.table(now_ms), self.schedule.load(request, now_ms)
         found = deciding.options(request, table, load, self.whole, now_ms, decode_ms, self._cold_ms)
-        needed = self.whole.bound_ms
-        return [
-            (
-                o.cost.listing,
-                needed(alone=load.alone, total_ms=o.total_ms, idle_ms=o.idle_ms),
-            )
-            for o in found
-        ]
+        bound = self.whole.of(alone=load.alone).bound
+        return [(o.cost.listing, o.total_ms * bound) for o in found]
 
     def _cold_ms(self, cost: PointCost) -> float:
         listing = cost.listing
@@ -317,13 +304,15 @@ class Scheduler:
         """A request ran its course: learn how far its predictions were off."""
         timing, took = request.timing, now_ms - request.decided_ms
         self.model.observe_overhead(timing.total - timing.staged)
-        if request.spread is not None:
-            kept = request.in_time(now_ms)
-            close = (request.bound_ms or 0.0) >= TUNING.close * request.allowed_ms
-            asked = request.promised and not request.alone and (close or not kept)
-            request.spread.learn(now_ms, took / request.rest_ms, kept if asked else None)
+        kept = request.in_time(now_ms)
+        if request.alone:
+            self.whole.alone.learn(now_ms, took / request.rest_ms)
+        elif request.promised and (
+            not kept or (request.bound_ms or 0.0) >= TUNING.close * request.allowed_ms
+        ):
+            self.whole.busy.learn_outcome(kept=kept)
         if not request.alone and request.after_ms:
             self.running.learn(now_ms, (now_ms - request.dispatched_ms) / request.after_ms)
         if request.promised and request.terms.budget_ms is not None:
             self.calibration.promised += 1
-            self.calibration.kept += request.in_time(now_ms)
+            self.calibration.kept += kept

@@ -30,7 +30,7 @@ class Tuning:
     close: float = 0.6
     """A promise whose bound takes this much of its budget was in question: keeping it shows that
     the bound was wide enough."""
-    company: float = 1.0
+    company: float = 1.5
     """While engine time has a price, a request waits for company at most so many times its run."""
 
 

@@ -38,7 +38,7 @@ def resolution_in(page: Page) -> int:
 def test_the_first_visit_shows_an_answer_without_a_click(page):
     expect(page.locator("#status")).to_have_text("ready")
     expect(page.locator(".predictions li").first).to_contain_text("traffic light")
-    expect(page.locator("#answer-reason")).to_contain_text("most accurate point")
+    expect(page.locator("#answer-reason")).to_contain_text("buys the most accuracy in time")
     expect(page.locator("#tile-predicted")).to_contain_text("of 25 ms allowed")
     expect(page.locator("#tile-took")).to_contain_text("met")
     expect(page.locator("#timeline")).to_contain_text("forward")

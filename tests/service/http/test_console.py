@@ -24,7 +24,7 @@ EXPECTED_POLICY = {
 
 @pytest.fixture(scope="module")
 def client():
-    api = FastAPI()
+    api = FastAPI(docs_url=None)
     add_console(api)
     with TestClient(api) as client:
         yield client

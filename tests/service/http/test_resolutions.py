@@ -71,6 +71,6 @@ def test_the_smallest_budget_is_that_of_an_idle_service(running, client, monkeyp
 
     scheduler = running.service.deployment.scheduler
     before = smallest()
-    for now in range(300):
-        scheduler.whole.long.learn(now, 50.0)
+    for _ in range(300):
+        scheduler.whole.busy.learn_outcome(kept=False)
     assert max(smallest()) < 2 * max(before)

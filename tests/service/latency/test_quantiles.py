@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.latency.quantiles import LEARNING, Factor, Spread, quantile
+from service.latency.quantiles import LEARNING, Factor, Spread, Spreads, quantile
 
 samples = st.lists(st.floats(0.01, 100), min_size=1, max_size=300)
 
@@ -79,3 +79,14 @@ def test_old_samples_make_room_for_the_prior_no_further_than_needed():
         spread.learn(now, 3.0)
     spread.learn(1e9, 1.0)
     assert spread.probability(1.5) < 0.2  # a quarter of the window stays until new samples come
+
+
+def test_broken_promises_widen_at_once_and_kept_ones_narrow_slowly():
+    spreads = Spreads(0.99)
+    before = spreads.busy.bound
+    spreads.busy.learn_outcome(kept=False)
+    assert spreads.busy.bound > 1.05 * before
+    for _ in range(99):
+        spreads.busy.learn_outcome(kept=True)
+    assert spreads.busy.bound == pytest.approx(before, rel=0.01)
+    assert spreads.of(alone=True) is spreads.alone

@@ -27,8 +27,7 @@ class Budget:
     budget_ms: float | None
     predicted_ms: float
     spent_ms: float
-    met: bool | None
-    """None if no budget was named."""
+    met: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,6 @@ class Answer:
     mode: str
     precision: str
     expected_accuracy: float | None
-    """Of 1; None outside of what was evaluated."""
-    accuracy_source: str | None
-    """`measured`, `interpolated` between two evaluated resolutions, or None."""
     reason: str
     weights: str
     budget: Budget

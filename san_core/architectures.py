@@ -11,7 +11,8 @@ import torchvision
 from torch import nn
 
 from san_core.errors import ArchitectureError
-from san_core.network_config import KernelSlot, NormSlot
+from san_core.meta_learner import KernelSlot
+from san_core.private_batch_norm import NormSlot
 
 FIRST_CLASS = ("resnet18", "resnet34", "resnet50", "resnext50_32x4d", "mobilenet_v2")
 

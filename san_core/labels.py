@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from torchvision.models import ResNet18_Weights
+from torchvision.models._meta import _IMAGENET_CATEGORIES
 
 from san_core.errors import SanError
 
@@ -18,7 +18,6 @@ def class_names(num_classes: int, file: Path | None = None) -> tuple[str, ...]:
         if len(names) != num_classes:
             raise SanError(f"{file} has {len(names)} class names; the network has {num_classes}.")
         return names
-    imagenet = ResNet18_Weights.DEFAULT.meta["categories"]
-    if num_classes == len(imagenet):
-        return tuple(imagenet)
+    if num_classes == len(_IMAGENET_CATEGORIES):
+        return tuple(_IMAGENET_CATEGORIES)
     return tuple(f"class {index}" for index in range(num_classes))

@@ -13,12 +13,8 @@ import time
 from typing import Any
 
 import numpy as np
-
-for _name in ("openvino_telemetry", "openvino.tools.ovc"):  # as in service/engines/__init__.py
-    sys.modules[_name] = None  # type: ignore[assignment]
-
-import openvino as ov  # noqa: E402
-from openvino import opset13 as ops  # noqa: E402
+import openvino as ov
+from openvino import opset13 as ops
 
 _CHANNELS = 64
 _SIDE = 28

@@ -55,7 +55,7 @@ class ClientIdentity:
         hops = b",".join(
             value for name, value in scope["headers"] if name == b"x-forwarded-for"
         ).rsplit(b",", _MOST_HOPS)
-        # Each proxy appends the address it heard from; the first that is not ours is the client's.
+        # Each proxy appends whom it heard; the first that is not ours is the client.
         for hop in reversed(hops[-_MOST_HOPS:]):
             heard = hop.strip().decode("latin-1")
             if _parsed(heard) is None:
@@ -74,11 +74,6 @@ def is_loopback(address: str) -> bool:
     """Whether an address is this machine's own; a name is none."""
     parsed = _parsed(address)
     return parsed is not None and parsed.is_loopback
-
-
-def is_address(text: str) -> bool:
-    """Whether this is an address and not a name."""
-    return _parsed(text) is not None
 
 
 @lru_cache(maxsize=4096)

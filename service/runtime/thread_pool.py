@@ -6,7 +6,6 @@ import asyncio
 import heapq
 import os
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -57,8 +56,6 @@ class Workers:
         """True for every job on the heap, then False for every thread."""
         self._closed = False
         self._nice = nice
-        self._begun: dict[int, float] = {}
-        """When each thread that works began its job."""
         self._threads = [
             threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True)
             for i in range(threads)
@@ -79,10 +76,6 @@ class Workers:
         self._wake.put(True)
         return job.future
 
-    def longest_s(self) -> float:
-        """For how long the job that runs longest has been running."""
-        return time.monotonic() - min(list(self._begun.values()), default=time.monotonic())
-
     def close(self) -> None:
         """Finish the jobs that are queued and stop."""
         self._closed = True
@@ -97,7 +90,5 @@ class Workers:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
         while self._wake.get():
             job = heapq.heappop(self._heap)[2]
-            self._begun[threading.get_ident()] = time.monotonic()
             job.run()
-            del self._begun[threading.get_ident()]
             del job  # an idle worker must not keep the last image alive

@@ -6,18 +6,15 @@ import torch
 
 from benchmarks import gpu
 from san_core.frontier import OperatingPoint
-from service.engines.cuda_engine import CudaEngine
 from service.engines.torch_engine import TorchEngine
-from tests.service.engines.graph_device import FailingDevice, NotedDevice
+from tests.service.engines.graph_device import NotedDevice
 from tests.service.engines.test_openvino_engine import make_bundle
 
 POINTS = [OperatingPoint(64), OperatingPoint(48)]
 
 
 def engine(graphs=None):
-    made = CudaEngine if graphs else TorchEngine
-    options = {"graphs": graphs} if graphs else {}
-    return made(make_bundle("resnet18"), threads=1, max_batch=2, device="cpu", **options)
+    return TorchEngine(make_bundle("resnet18"), threads=1, max_batch=2, device="cpu", graphs=graphs)
 
 
 class Off:
@@ -77,11 +74,13 @@ def test_all_of_it(capsys):
         """Building beside running, as CUDA does; the notes are not needed here."""
 
         def _inside(self, where):
-            self.where = "running"
             yield
 
-        def capture(self, work, warm_up):
-            warm_up()
+        def finish(self):
+            pass
+
+        def capture(self, work):
+            work()
             return work
 
         def pinned(self, elements, dtype):
@@ -92,21 +91,6 @@ def test_all_of_it(capsys):
     assert "64 proxy" in told
     assert "changed while others were built: 0" in told
     assert "graphs: for batches of 1, 2" in told
-
-
-def test_an_engine_that_runs_out_says_so_and_serves_again():
-    device = FailingDevice()
-
-    def limit(share):
-        full = torch.OutOfMemoryError("CUDA out of memory")
-        device.fails = {"capture": [full]} if share < 1 else {}
-
-    assert gpu.runs_out(lambda: engine(device), POINTS[0], limit)
-    assert not gpu.runs_out(lambda: engine(device), POINTS[0], lambda _: None)
-
-
-def test_what_each_reload_holds_is_told():
-    assert gpu.reloads(lambda: engine(NotedDevice()), POINTS[0], times=2) == [7_000_000] * 2
 
 
 def test_a_host_without_a_gpu_is_told_so(monkeypatch, capsys):

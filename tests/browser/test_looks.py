@@ -19,7 +19,7 @@ def fill_everything(page: Page) -> None:
     page.get_by_text("All operating points as a table").click()
     page.get_by_role("button", name="Run the sweep").click()
     expect(page.locator("#sweep-summary")).to_contain_text("answer changes")
-    page.get_by_role("button", name="Time a cold start").click()
+    page.get_by_role("button", name="Cold against cached").click()
     expect(page.locator(".versus")).to_be_visible()
     page.locator("#load-rate").fill("4")
     page.locator("#load-seconds").fill("1")

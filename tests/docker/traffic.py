@@ -27,12 +27,9 @@ def picture(seed: int, size: int = 320) -> bytes:
     return out.getvalue()
 
 
-def post(
-    url: str, body: bytes, kind: str = "image/jpeg", key: str = ""
-) -> tuple[int, dict[str, Any]]:
+def post(url: str, body: bytes, kind: str = "image/jpeg") -> tuple[int, dict[str, Any]]:
     """Status and JSON; 0 if nobody answers."""
-    headers = {"Content-Type": kind} | ({"Authorization": f"Bearer {key}"} if key else {})
-    request = urllib.request.Request(url, body, headers)
+    request = urllib.request.Request(url, body, {"Content-Type": kind})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.loads(answer.read())

@@ -3,8 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from san_core.network_config import NetworkConfig
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 
 RESOLUTIONS = (96, 64, 48)
 

@@ -19,11 +19,11 @@ from PIL import Image
 
 from san_core.bundle import Accuracy, Manifest, save
 from san_core.mode import Mode
-from san_core.network_config import NetworkConfig
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from service.app import make_app, make_service
 from service.engines.base import Engine
 from service.http.server import Server, server_config
+from service.serving.deployment import Engines
 from service.serving.service import Service
 from service.settings import Settings
 
@@ -95,7 +95,7 @@ def serving(
     """Run a server in a thread until the block ends, perhaps with an engine of the test's own."""
     service = make_service(settings)
     if engine is not None:
-        service._choose_engine = lambda _: engine
+        service._choose_engine = lambda _: Engines(engine, None)
     server = Server(server_config(make_app(settings, service), settings), service)
     listener = socket.create_server((settings.host, 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -130,7 +130,6 @@ def make_settings(
             "bundle": tiny_bundle,
             "cache_dir": kept,
             "engine": "torch",
-            "formats": ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"),
             "engine_threads": 1,
             "decode_threads": 1,
             "device": "cpu",

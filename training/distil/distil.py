@@ -35,7 +35,7 @@ from training.distil.temper import temper
 from training.distributed import Group
 from training.errors import RecipeError
 from training.export import stored_type
-from training.lift.native import kept_from, native_resolution, pupils
+from training.lift.native import native_resolution, pupils
 from training.loop.objective import Batch, Objective, Parts, Passes
 from training.run import Task, check_as_bundle, recipe_fields, trainable, trained_scores
 
@@ -67,7 +67,7 @@ def resolution_draw(network: ScaleAdaptiveNetwork, recipe: Recipe) -> Resolution
     unknown = [r for r in always if r not in taught]
     if unknown:
         raise RecipeError(f"--always {unknown[0]} is not one of the bundle's {taught} to distil.")
-    kept = kept_from(network)
+    kept = network.config.native_from
     middles = between(network.resolutions) if recipe.between else ()
     others = {*taught, *(r for r in middles if kept is None or r < kept)} - {*always}
     return ResolutionDraw((native, *always), tuple(sorted(others, reverse=True)), recipe.drawn)
@@ -189,7 +189,7 @@ def teacher_labelled(
 
 
 def split(folder: ImageFolder, share: float) -> tuple[ImageFolder, ImageFolder]:
-    """Hold out every n-th image, hence some of every kind."""
+    """Keep every so-manieth image out of training, hence some of every kind."""
     count = round(share * len(folder))
     held = {int(i) for i in np.linspace(0, len(folder) - 1, count)} if count else set()
 

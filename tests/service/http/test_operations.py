@@ -132,13 +132,10 @@ def test_metrics_tell_what_happened(make_settings):
         client.post("/feedback", json={"request_id": answer["request_id"], "index": 0})
         found = metrics_of(client)
     key = (("mode", "proxy"), ("outcome", "answered"), ("resolution", "96"))
-    version = answer["model_version"]
-    assert found[("san_requests_total", (*key, ("version", version)))] == 3
-    none = (("mode", "none"), ("outcome", "failed"), ("resolution", "none"), ("version", "none"))
-    assert found[("san_requests_total", none)] == 0  # there before the first failure
+    assert found[("san_requests_total", key)] == 3
     assert found[("san_request_duration_seconds_count", key)] == 3
-    assert found[("san_budgets_total", (("result", "met"), ("version", version)))] == 3
-    assert found[("san_budgets_total", (("result", "infeasible"), ("version", version)))] == 1
+    assert found[("san_budgets_total", (("result", "met"),))] == 3
+    assert found[("san_budgets_total", (("result", "infeasible"),))] == 1
     assert found[("san_errors_total", (("type", "not-an-image"),))] == 1
     assert found[("san_feedback_known_total", (("resolution", "other"),))] == 1
     assert found[("san_ready", ())] == 1
@@ -283,19 +280,3 @@ def test_probes_by_head(client, path):
 @pytest.mark.parametrize("path", ["/docs", "/"])
 def test_pages_are_served_where_they_exist(client, path):
     assert client.get(path).status_code in (200, 404)
-
-
-def test_pages_of_other_origins_may_call_if_the_operator_says_so(make_settings, client):
-    page = {"Origin": "https://app.example.org"}
-    asks = page | {"Access-Control-Request-Method": "POST"}
-    assert "access-control-allow-origin" not in client.get("/version", headers=page).headers
-    settings = make_settings(cors_origins="https://app.example.org", api_keys=("secret",))
-    with serving(settings, ready=False) as running, running.client() as there:
-        preflight = there.options("/classify?budget_ms=5", headers=asks)
-        assert preflight.status_code == 200
-        assert preflight.headers["access-control-allow-origin"] == "https://app.example.org"
-        refused = there.get("/version", headers=page)  # without a key, but readable by the page
-        assert refused.status_code == 401
-        assert refused.headers["access-control-allow-origin"] == "https://app.example.org"
-        other = there.options("/classify", headers=asks | {"Origin": "https://evil.example.org"})
-        assert "access-control-allow-origin" not in other.headers

@@ -69,8 +69,10 @@ def test_the_smallest_budget_is_that_of_an_idle_service(running, client, monkeyp
         points = client.get("/resolutions").json()["operating_points"]
         return [p["smallest_budget_ms"] for p in points]
 
-    scheduler = running.service.deployment.scheduler
+    model = running.service.deployment.model
     before = smallest()
-    for _ in range(300):
-        scheduler.whole.busy.learn_outcome(kept=False)
-    assert max(smallest()) < 2 * max(before)
+    monkeypatch.setattr(model, "_is_loaded", lambda _: True)
+    for _ in range(100):
+        model.observe_overhead(1000.0, running.service.clock())
+    assert max(smallest()) < max(before) + 500.0
+    until(lambda: not model.remembers_load(running.service.clock()))  # others use it too

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import math
 import socket
 import threading
 import time
@@ -9,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.request.request import Request
-from service.request.terms import Terms
+from service.scheduling.load import Promise
 from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
 from tests.service.http.test_errors import check_problem
@@ -33,8 +33,8 @@ def held(running, engine, how_many=1):
         try:
             for n in range(1, how_many + 1):
                 jobs.append(pool.submit(client.post, "/classify", content=picture()))
-                until(lambda n=n: running.service.deployment.executor.depth == n - 1)
-                until(lambda: not running.service.deployment.executor.is_idle)
+                until(lambda n=n: running.service.deployment.loop.depth == n - 1)
+                until(lambda: not running.service.deployment.loop.is_idle)
             yield jobs
         finally:
             engine.gate.set()
@@ -51,14 +51,14 @@ def test_a_full_house_refuses_at_once_and_recovers(make_settings, engine):
         assert [job.result().status_code for job in jobs] == [200] * 4
         assert client.post("/classify", content=picture()).status_code == 200
         assert running.service.admission.is_idle
-        assert len(running.service.machinery.schedule) == 0
+        assert len(running.service.machinery.load) == 0
 
 
 def test_those_who_wait_together_run_together(make_settings, engine):
     with serving(make_settings(), engine=engine) as running:
         engine.batches.clear()
         with held(running, engine, 4) as jobs:
-            until(lambda: running.service.deployment.executor.depth == 3)
+            until(lambda: running.service.deployment.loop.depth == 3)
         assert [job.result().status_code for job in jobs] == [200] * 4
         assert engine.batches == [1, 3]
 
@@ -70,12 +70,11 @@ def test_a_client_who_leaves_costs_nothing_and_harms_nobody(make_settings, engin
             image = picture()
             quitter = socket.create_connection(("127.0.0.1", running.port))
             quitter.sendall(
-                b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
-                % len(image)
+                b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image)
                 + image
             )
             until(lambda: running.service.admission.inside == 3)
-            until(lambda: running.service.deployment.executor.depth == 2)
+            until(lambda: running.service.deployment.loop.depth == 2)
             quitter.close()
             until(lambda: running.service.admission.inside == 2)
         assert [job.result().status_code for job in jobs] == [200] * 2
@@ -86,9 +85,7 @@ def test_a_client_who_leaves_costs_nothing_and_harms_nobody(make_settings, engin
 
 def test_a_client_who_leaves_while_sending(make_settings, running):
     quitter = socket.create_connection(("127.0.0.1", running.port))
-    quitter.sendall(
-        b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"
-    )
+    quitter.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
     until(lambda: running.service.admission.inside >= 1)
     quitter.close()
     until(lambda: running.service.admission.is_idle)
@@ -106,7 +103,7 @@ def test_a_deadline_that_passes_in_the_queue(make_settings, engine):
             doomed = pool.submit(
                 client.post, "/classify?budget_ms=300&on_miss=refuse", content=picture()
             )
-            until(lambda: running.service.deployment.executor.depth == 1 or doomed.done())
+            until(lambda: running.service.deployment.loop.depth == 1 or doomed.done())
             until(lambda: running.service.clock() > _deadline(running) or doomed.done())
         answer = doomed.result()
         check_problem(answer, answer.status_code)
@@ -128,7 +125,7 @@ def test_a_late_answer_is_worth_giving_unless_others_wait_for_it(
     ):
         with held(running, engine, crowd) as jobs:
             late = pool.submit(client.post, "/classify?budget_ms=300", content=picture())
-            until(lambda: running.service.deployment.executor.depth == crowd)
+            until(lambda: running.service.deployment.loop.depth == crowd)
             until(lambda: running.service.clock() > _deadline(running))
         assert late.result().status_code == status
         assert [job.result().status_code for job in jobs] == [200] * crowd
@@ -145,7 +142,7 @@ def test_who_is_late_from_the_start_does_not_wait_for_ever_unless_it_has_the_tim
     ):
         with held(running, engine):
             late = pool.submit(client.post, f"/classify{query}", content=picture())
-            until(lambda: running.service.deployment.executor.depth == 1)
+            until(lambda: running.service.deployment.loop.depth == 1)
             begun = running.service.clock()
             until(lambda: running.service.clock() > begun + 600)
         assert late.result().status_code == status
@@ -155,7 +152,7 @@ def test_who_is_late_from_the_start_does_not_wait_for_ever_unless_it_has_the_tim
 
 
 def _deadline(running):
-    return min(request.deadline_ms for request in running.service.machinery.schedule)
+    return min(p.deadline_ms for p in running.service.machinery.load._promises)
 
 
 def test_a_cold_resolution_does_not_stall_the_others(make_settings, engine):
@@ -252,18 +249,18 @@ def test_agreement_is_counted_when_idle(make_settings):
 
 def test_what_the_service_does_in_its_spare_time_gets_nobody_refused(make_settings):
     with serving(make_settings()) as running, running.client() as client:
-        service = running.service
-        schedule, now = service.machinery.schedule, service.clock()
-        own = Request("own", Terms(), now)
-        schedule.started([own], now + 60_000.0)
+        pipeline, point = running.service.pipeline, running.service.deployment.frontier[0].point
+        own = Promise(math.inf, point=point, forward_ms=60_000.0, decode_ms=0.0)
+        pipeline._load.enter(own)
+        pipeline._load.started([own], pipeline._clock())
         answered = client.post("/classify?budget_ms=1000", content=picture())
         assert answered.status_code == 200
         assert "as fast as it can" in answered.json()["reason"]
         check_problem(
             client.post("/classify?budget_ms=1000&on_miss=refuse", content=picture()), 429
         )
-        schedule.enter(Request("somebody else", Terms(), now), now)
-        check_problem(client.post("/classify?budget_ms=1000", content=picture()), 429)
+        with pipeline._admission.enter(0):  # somebody else
+            check_problem(client.post("/classify?budget_ms=1000", content=picture()), 429)
 
 
 def test_many_clients_at_once_all_get_their_answer(running):

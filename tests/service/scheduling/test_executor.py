@@ -5,49 +5,39 @@ import pytest
 
 from san_core.frontier import OperatingPoint
 from service.errors import ExpiredError
-from service.latency.catalogue import Listing
 from service.latency.model import Curve, LatencyModel, Measurements
-from service.request.request import Request
-from service.request.terms import OnMiss, Terms
-from service.scheduling.executor import Executor, softmax
-from service.scheduling.schedule import Schedule
-from service.scheduling.scheduler import Scheduler
+from service.scheduling.executor import EngineLoop, softmax
+from service.scheduling.load import Load, Promise
 from tests.service.fakes import FakeClock, FakeNetwork, InlineWorkers
 
 POINT = OperatingPoint(32)
 
 
 class Stage:
-    """An executor whose engine runs when told to."""
+    """An engine loop whose engine runs when told to."""
 
     def __init__(self, max_batch=4):
         self.clock = FakeClock()
         self.workers = InlineWorkers(held=True)
-        self.schedule = Schedule(1)
+        self.load = Load(1)
         curve = Curve((1, 8), (2.0, 9.0))
         self.model = LatencyModel(Measurements(curves={(32, "float"): curve}))
         self.network = FakeNetwork(POINT)
-        self.scheduler = Scheduler(
-            self.model, self.schedule, [Listing(POINT, 0.5, 0.5)], max_batch=max_batch
-        )
-        self.loop = Executor(
+        self.loop = EngineLoop(
             self.workers,
-            self.scheduler,
+            self.model,
+            self.load,
             self.clock,
-            wants_late=self.schedule.wants_late,
+            max_batch=max_batch,
+            window_ms=0.0,
+            quantile=0.99,
         )
 
-    def request(self, deadline=1000.0, late=True, images=1):
-        on_miss = OnMiss.ANSWER if late else OnMiss.REFUSE
-        made = Request("r", Terms(budget_ms=deadline, on_miss=on_miss), images=images)
-        made.point, made.side = POINT, 32
-        self.schedule.enter(made, self.clock())
-        return made
-
-    def submit(self, value=0, deadline=1000.0, late=True, network=None, learn=True, images=1):
-        pixels = [np.full((32, 32, 3), value + n, dtype=np.float32) for n in range(images)]
+    def submit(self, value=0, deadline=100.0, late=True, network=None, learn=True):
+        promise = self.load.enter(Promise(deadline, point=POINT, forward_ms=2, decode_ms=0))
+        pixels = np.full((32, 32, 3), value, dtype=np.float32)
         run = self.loop.run(
-            self.request(deadline, late, images), pixels, network or self.network, learn=learn
+            network or self.network, pixels, promise, answer_late=lambda: late, learn=learn
         )
         return asyncio.create_task(run)
 
@@ -71,7 +61,9 @@ def test_who_waits_while_the_engine_runs_goes_together_and_gets_their_own_answer
         found = await asyncio.gather(first, *others)
         assert stage.network.batches == [1, 3]
         assert [int(ran.scores.argmax()) for ran in found] == [0, 1, 2, 3]
-        assert len(stage.schedule) == 0
+        assert [ran.batch for ran in found] == [1, 3, 3, 3]
+        assert found[1].queue_ms == 5
+        assert len(stage.load) == 0
         assert stage.loop.is_idle
 
     asyncio.run(story())
@@ -143,7 +135,7 @@ def test_an_engine_error_reaches_everyone_in_the_batch_and_the_loop_goes_on():
         fine = stage.submit(1)
         await settle()
         stage.workers.run_next()
-        assert (await fine).logits.shape == (1, 4)
+        assert (await fine).batch == 1
 
     asyncio.run(story())
 
@@ -156,25 +148,12 @@ def test_the_model_learns_from_the_engine_but_not_from_a_stand_in():
         await settle()
         stage.workers.run_next()
         await standin
-        assert stage.model.forward_ms((32, "float")) == pytest.approx(2.0)
-        own = stage.submit(0)
+        assert stage.model.forward_ms((32, "float"), 1, 0.99, 1e3) == pytest.approx(2.0)
+        own = stage.submit(0, deadline=1000.0)
         await settle()
         stage.workers.run_next()
         await own
-        assert stage.model.forward_ms((32, "float")) > 2.0
-
-    asyncio.run(story())
-
-
-def test_the_images_of_one_request_run_together_in_as_many_batches_as_they_need():
-    async def story():
-        stage = Stage(max_batch=4)
-        several = stage.submit(0, images=6)
-        await settle()
-        stage.workers.run_next()
-        ran = await several
-        assert stage.network.batches == [4, 2]
-        assert ran.scores.argmax(axis=1).tolist() == [0, 1, 2, 3, 0, 1]
+        assert stage.model.forward_ms((32, "float"), 1, 1.0, 2e3) == pytest.approx(50.0)
 
     asyncio.run(story())
 

@@ -1,6 +1,5 @@
 """What a request costs beyond its parts is known before the first one comes."""
 
-from service.latency.model import ASSUMED
 from tests.service.conftest import picture, serving
 
 
@@ -8,13 +7,13 @@ def test_overhead_is_learnt_and_nothing_counted_before_the_first_request(make_se
     with serving(make_settings()) as running, running.client() as client:
         service = running.service
         model = service.deployment.model
-        learnt = model.overhead_ms
-        assert learnt != ASSUMED.overhead_ms
+        learnt = model._overhead.own
+        assert learnt.added == 40
         assert service.admission.facts.admitted == 0
         assert not service.ledger.budgets
         client.post("/classify", content=picture())
         assert service.admission.facts.admitted == 1
-        assert model.overhead_ms != learnt
+        assert learnt.added == 41
 
 
 def test_limits_that_no_photograph_passes_do_not_keep_the_service_from_starting(make_settings):

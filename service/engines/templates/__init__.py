@@ -1,1 +1,0 @@
-"""Graphs of common architectures, so that serving them needs no torch."""

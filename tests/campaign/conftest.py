@@ -1,3 +1,0 @@
-from tests.service.conftest import make_settings, running, tiny_bundle
-
-__all__ = ["make_settings", "running", "tiny_bundle"]

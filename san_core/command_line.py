@@ -56,6 +56,14 @@ def add_fields(
 
 
 def given_fields(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields that were given on the command line; the model checks their values."""
+    """The fields that were given on the command line; the model checks their values.
+
+    Of an option that is given twice the last one counts, also where its field is a list.
+    """
     source: CliSettingsSource[Any] = getattr(args, _SOURCE)
-    return dict(source(parsed_args=args)())
+    fields = source.settings_cls.model_fields
+    given = {
+        name: value[-1:] if isinstance(value, list) and name in fields else value
+        for name, value in vars(args).items()
+    }
+    return dict(source(parsed_args=argparse.Namespace(**given))())

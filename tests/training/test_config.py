@@ -84,3 +84,10 @@ def test_a_recipe_of_ones_own(tmp_path: Path) -> None:
 def test_the_effective_recipe_is_written_so_that_it_can_be_read_again() -> None:
     recipe = make_recipe(load_recipe("tiny"), {"architecture": 'odd "name"'})
     assert make_recipe(tomllib.loads(dump_toml(recipe.model_dump(mode="json")))) == recipe
+
+
+def test_of_an_option_that_is_given_twice_the_last_one_counts() -> None:
+    parser = argparse.ArgumentParser()
+    add_recipe_arguments(parser)
+    given = given_fields(parser.parse_args(["--resolutions", "48,32", "--resolutions", "48"]))
+    assert make_recipe(given).resolutions == (48,)

@@ -34,7 +34,7 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        # Whom a proxy speaks for is told apart in `request.client`, by SAN_TRUSTED_PROXIES.
+        # `request.client` reads the proxies' headers itself, by SAN_TRUSTED_PROXIES.
         proxy_headers=False,
         # Whole seconds, and none of them would mean none at all.
         timeout_keep_alive=math.ceil(settings.keep_alive_s),

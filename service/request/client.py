@@ -55,7 +55,7 @@ class ClientIdentity:
         hops = b",".join(
             value for name, value in scope["headers"] if name == b"x-forwarded-for"
         ).rsplit(b",", _MOST_HOPS)
-        # Each proxy appends whom it heard; the first that is not ours is the client.
+        # Each proxy appends the address it heard from; the first that is not ours is the client.
         for hop in reversed(hops[-_MOST_HOPS:]):
             heard = hop.strip().decode("latin-1")
             if _parsed(heard) is None:

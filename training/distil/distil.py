@@ -189,7 +189,7 @@ def teacher_labelled(
 
 
 def split(folder: ImageFolder, share: float) -> tuple[ImageFolder, ImageFolder]:
-    """Keep every so-manieth image out of training, hence some of every kind."""
+    """Hold out every n-th image, hence some of every kind."""
     count = round(share * len(folder))
     held = {int(i) for i in np.linspace(0, len(folder) - 1, count)} if count else set()
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks import document
 
 ORDER = (
-    "generation", "engines", "ready", "decode", "overhead", "budgets", "end_to_end", "load",
+    "start", "generation", "engines", "decode", "overhead", "budgets", "end_to_end", "load",
 )  # fmt: skip
 """From the parts to the whole."""
 _SECONDS = 1800.0

@@ -42,21 +42,21 @@ _POINTS = 0.3
 """How many points of top-1 the fast path and the service may differ by."""
 _QUICK_IMAGES = 20
 
-Way = Callable[[bytes, Preprocessing, int], NDArray[np.float32]]
+Way = Callable[[bytes, Preprocessing, int], NDArray[np.uint8]]
 
 
-def _reference(data: bytes, how: Preprocessing, resolution: int) -> NDArray[np.float32]:
-    return how.normalise(how.to_pixels(decode(data), resolution))
+def _reference(data: bytes, how: Preprocessing, resolution: int) -> NDArray[np.uint8]:
+    return how.to_pixels(decode(data), resolution)
 
 
-def _reduced(data: bytes, how: Preprocessing, resolution: int) -> NDArray[np.float32]:
+def _reduced(data: bytes, how: Preprocessing, resolution: int) -> NDArray[np.uint8]:
     image = decode(data, at_least=how.least_side(resolution))
-    return how.normalise(how.to_pixels(image, resolution))
+    return how.to_pixels(image, resolution)
 
 
-def _fast(data: bytes, how: Preprocessing, resolution: int) -> NDArray[np.float32]:
+def _fast(data: bytes, how: Preprocessing, resolution: int) -> NDArray[np.uint8]:
     pixels = jpeg.to_pixels(data, how, resolution)
-    return _reduced(data, how, resolution) if pixels is None else how.normalise(pixels)
+    return _reduced(data, how, resolution) if pixels is None else pixels
 
 
 WAYS: dict[str, Way] = {REFERENCE: _reference, REDUCED: _reduced, FAST: _fast}

@@ -1,98 +1,74 @@
-"""The default bundle beside the network it was made of: one table, one plot.
+"""The accuracy of bundles beside each other: one table, one plot.
 
-Reads what `san evaluate --json` wrote for both; docs/default_model.md says how.
+Reads what `san evaluate` noted in the bundles; docs/default_model.md says how they were measured.
 
-    python -m benchmarks.default_model original.json distilled.json docs/images/default_model.png
+    python -m benchmarks.default_model "3=old.safetensors" "4=new.safetensors" PLOT.png
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from benchmarks.plotting import OURS, PEERS, axes, save
 from benchmarks.results import table
+from san_core.bundle import Accuracy, Manifest, read_manifest
+from san_core.frontier import Precision
 
-MODES = ("proxy", "ideal", "data_free")
-
-
-def read(path: Path) -> dict[tuple[int, str], dict[str, Any]]:
-    """Read the figures of one evaluation by (resolution, mode)."""
-    entries = json.loads(path.read_text())["entries"]
-    return {(entry["resolution"], entry["mode"]): entry for entry in entries}
+_COLOURS = (PEERS[1], OURS, PEERS[2], PEERS[3])
 
 
-def percent(entry: dict[str, Any] | None, key: str = "top1") -> str:
-    """Write a share in percent."""
-    return "-" if entry is None else f"{100 * entry[key]:.1f}"
+def served(manifest: Manifest, precision: Precision) -> dict[int, Accuracy]:
+    """Return by resolution what the service offers: of several modes the most accurate."""
+    found: dict[int, Accuracy] = {}
+    for accuracy in manifest.accuracy:
+        known = found.get(accuracy.resolution)
+        if accuracy.precision == precision and (known is None or accuracy.top1 > known.top1):
+            found[accuracy.resolution] = accuracy
+    return found
 
 
-def compare(
-    original: dict[tuple[int, str], dict[str, Any]], ours: dict[tuple[int, str], dict[str, Any]]
-) -> str:
-    """Write the table: original and every mode of the bundle, top-1 and top-5."""
-    sides = sorted({side for side, _ in ours}, reverse=True)
-    rows = []
-    for side in sides:
-        before = original.get((side, "proxy"))
-        # One mode throughout: the best of three on the same images would flatter.
-        served = ours.get((side, "proxy"))
-        apart = None if before is None or served is None else served["top1"] - before["top1"]
-        gain = "-" if apart is None else f"{100 * apart:+.2f}"
-        cells = [percent(ours.get((side, mode))) for mode in MODES]
-        fives = [percent(ours.get((side, mode)), "top5") for mode in ("proxy", "data_free")]
-        rows.append([side, percent(before), *cells, gain, percent(before, "top5"), *fives])
-    header = ["resolution", "original", *MODES, "proxy gain"]
-    return table([*header, "original top-5", "proxy top-5", "data_free top-5"], rows)
+def compare(bundles: dict[str, Manifest]) -> str:
+    """Write the table: top-1 of every bundle by resolution, in float and in int8."""
+    columns = [
+        (f"{name}, {precision}", served(manifest, precision))
+        for name, manifest in bundles.items()
+        for precision in ("float", "int8")
+    ]
+    sides = sorted({side for _, found in columns for side in found}, reverse=True)
+    rows = [
+        [side, *(f"{100 * found[side].top1:.1f}" if side in found else "-" for _, found in columns)]
+        for side in sides
+    ]
+    return table(["resolution", *(name for name, _ in columns)], rows)
 
 
-def draw(
-    original: dict[tuple[int, str], dict[str, Any]],
-    ours: dict[tuple[int, str], dict[str, Any]],
-    trained: list[int],
-    path: Path,
-) -> None:
-    """Draw top-1 over the resolution, with 95 % intervals."""
+def draw(bundles: dict[str, Manifest], path: Path) -> None:
+    """Draw top-1 over the resolution: float solid, int8 dotted."""
     figure, (plot,) = axes(width=6.5, height=4.0)
-    series = [("original, as it is", original, "proxy", PEERS[1], "s--")]
-    series += [(f"default bundle, {m}", ours, m, c, s) for m, c, s in _styles()]
-    for label, found, mode, colour, style in series:
-        points = sorted((side, entry) for (side, at), entry in found.items() if at == mode)
-        sides = [side for side, _ in points]
-        top1 = [100 * entry["top1"] for _, entry in points]
-        plot.plot(sides, top1, style, color=colour, label=label, markersize=4)
-        if mode == "proxy":
-            low = [100 * entry["top1_interval"][0] for _, entry in points]
-            high = [100 * entry["top1_interval"][1] for _, entry in points]
-            plot.fill_between(sides, low, high, color=colour, alpha=0.12, linewidth=0)
-    plot.set_xticks(sorted({side for side, _ in ours}))
-    for side in trained:
-        plot.axvline(side, color="black", alpha=0.08)
-    plot.set_xlabel("resolution (lines: trained)")
+    for (name, manifest), colour in zip(bundles.items(), _COLOURS, strict=False):
+        for precision, style in (("float", "o-"), ("int8", "x:")):
+            found = sorted(served(manifest, precision).items())
+            sides, top1 = [side for side, _ in found], [100 * a.top1 for _, a in found]
+            plot.plot(sides, top1, style, color=colour, label=f"{name}, {precision}", markersize=4)
+    plot.set_xlabel("resolution")
     plot.set_ylabel("top-1, %")
     plot.legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(figure, path)
 
 
-def _styles() -> list[tuple[str, str, str]]:
-    return [("proxy", OURS, "o-"), ("ideal", PEERS[3], ":"), ("data_free", PEERS[2], "-")]
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Print the table and write the plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("original", type=Path)
-    parser.add_argument("ours", type=Path)
+    parser.add_argument("bundles", nargs="+", metavar="NAME=BUNDLE")
     parser.add_argument("plot", type=Path)
     args = parser.parse_args(arguments)
-    original, ours = read(args.original), read(args.ours)
-    trained = json.loads(args.ours.read_text())["trained"]
-    sys.stdout.write(compare(original, ours))
-    draw(original, ours, trained, args.plot)
+    pairs = (text.partition("=") for text in args.bundles)
+    bundles = {name: read_manifest(path) for name, _, path in pairs}
+    sys.stdout.write(compare(bundles))
+    draw(bundles, args.plot)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""docs/performance.md, kept up to date: what stands between markers comes from the results.
+"""The pages on performance, kept up to date: what stands between markers comes from the results.
 
 A marker pair `<!-- results:NAME -->` … `<!-- end:NAME -->` gets `results/NAME.md` and its plot;
 `summary` gets every claim of every benchmark, `machine` the machine of the latest. Everything else
@@ -12,9 +12,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from benchmarks import front_page
 from benchmarks.results import RESULTS, ROOT, table
 
-DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENT = ROOT / "docs" / "performance_details.md"
+FRONT = ROOT / "docs" / "performance.md"
+README = ROOT / "README.md"
 _MARKED = re.compile(r"(<!-- results:(\w+) -->\n).*?(<!-- end:\2 -->)", re.DOTALL)
 
 
@@ -79,6 +82,10 @@ def fill(text: str, path: Path = DOCUMENT) -> str:
         begin, name, end = match.groups()
         if name == "summary":
             made = summary(results) + "\n"
+        elif name == "readme":
+            made = front_page.readme() + "\n"
+        elif name == "front":
+            made = front_page.rows() + "\n"
         elif name == "machine":
             made = machine(results) + "\n"
         else:
@@ -88,7 +95,8 @@ def fill(text: str, path: Path = DOCUMENT) -> str:
     return _MARKED.sub(replace, text)
 
 
-def write(path: Path = DOCUMENT) -> Path:
-    """Write the document again."""
-    path.write_text(fill(path.read_text(), path))
-    return path
+def write() -> Path:
+    """Write both pages again."""
+    for path in (README, FRONT, DOCUMENT):
+        path.write_text(fill(path.read_text(), path))
+    return FRONT

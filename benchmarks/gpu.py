@@ -1,37 +1,45 @@
-"""A smoke test for a host with a GPU: the CUDA engine against the CPU, and how fast it is.
+"""A trial for a host with a GPU: is the CUDA engine right, does it survive, how fast is it.
 
-    python -m benchmarks.gpu [--quick] [--bundle FILE] [--device cuda:0] [--max-batch 8]
+    python -m benchmarks.gpu [--quick] [--bundle FILE] [--device cuda:0] [--max-batch 64]
 
 For every trained resolution: logits of several batch sizes against those of the CPU, then the
-median time of one image and of a full batch. At last the same answers again while other networks
-are built and dropped beside, as in service. Exits with 1 if any of it is wrong.
+median time of one image and of a full batch. Then what service brings: the same answers while other
+networks are built and dropped beside, reloads that give their memory back, memory that runs out on
+purpose and comes back, and requests over HTTP with evictions. Prints a verdict per step; exits with
+1 if any of it is wrong, with 2 if there is no GPU.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from benchmarks.networks import chosen
 from benchmarks.options import parser
+from benchmarks.our_service import OurService, classify
+from benchmarks.photo import photo
 from benchmarks.results import table
+from benchmarks.wire import Client, post
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.engines.base import Engine, RunnableNetwork
+from service.engines.cuda_engine import CudaEngine
+from service.engines.self_test import TOLERANCE
 from service.engines.torch_engine import TorchEngine
-from service.errors import EngineUnavailableError
+from service.errors import EngineFullError, EngineUnavailableError
 from service.runtime.cores import available_cores
 
-TOLERANCE = 0.02
-"""Largest difference of a logit, over the largest logit: half precision has 11 bits, but layers
-add up."""
+_GROWTH = 1.2
+"""How much more memory the last of several reloads may hold than the second."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +58,9 @@ class Comparison:
         return self.error <= TOLERANCE and self.same_top1
 
 
-def images(n: int, side: int) -> NDArray[np.float32]:
-    """Normal noise, the same every time."""
-    return np.random.default_rng(n * side).standard_normal((n, side, side, 3), np.float32)
+def images(n: int, side: int) -> NDArray[np.uint8]:
+    """Noise, the same every time."""
+    return np.random.default_rng(n * side).integers(0, 256, (n, side, side, 3), np.uint8)
 
 
 def _sizes(max_batch: int) -> list[int]:
@@ -98,23 +106,21 @@ def steady(engine: Engine, points: list[OperatingPoint], max_batch: int, rounds:
     """
     network = engine.build(points[0])
     batch = images(min(3, max_batch), points[0].resolution)
-    expected, done = network.run(batch), threading.Event()
+    expected = network.run(batch)
     allowed = 1e-3 * float(np.abs(expected).max())
 
     def build() -> None:
-        try:
-            for _ in range(rounds):
-                for point in points[1:] or points:
-                    engine.build(point)
-        finally:
-            done.set()
+        for _ in range(rounds):
+            for point in points[1:] or points:
+                engine.build(point).finish()
 
-    builder = threading.Thread(target=build)
-    builder.start()
     changed = 0
-    while not done.is_set():
-        changed += not np.abs(network.run(batch) - expected).max() <= allowed
-    builder.join()
+    with ThreadPoolExecutor(1) as builder:
+        building, is_over = builder.submit(build), False
+        while not is_over:
+            is_over = building.done()  # one run more, after all was built
+            changed += not np.abs(network.run(batch) - expected).max() <= allowed
+    building.result()  # a build that failed would prove nothing
     return changed
 
 
@@ -125,6 +131,7 @@ def check(
     compared, rows = [], []
     for point in points:
         network = engine.build(point)
+        network.finish()
         found = compare(network, reference.build(point), _sizes(max_batch))
         compared += found
         times = [p50(network, n, seconds) for n in (1, max_batch)]
@@ -144,16 +151,72 @@ def check(
     return changed == 0 and all(c.right for c in compared)
 
 
+def reloads(make: Callable[[], CudaEngine], point: OperatingPoint, times: int = 5) -> list[int]:
+    """Reserved memory after each of several engines that follow one another."""
+    held = []
+    for _ in range(times):
+        engine = make()
+        network = engine.build(point)
+        network.finish()
+        network.run(images(1, point.resolution))
+        held.append(int(engine.metrics()["memory_reserved_bytes"]))
+        del network
+        engine.close()
+    return held
+
+
+def runs_out(
+    make: Callable[[], CudaEngine], point: OperatingPoint, limit: Callable[[float], None]
+) -> bool:
+    """Whether an engine that may use nearly nothing says so, and serves again once it may."""
+    engine = make()
+    limit(0.0001)
+    try:
+        engine.build(point)
+        refused = False
+    except EngineFullError:
+        refused = True
+    finally:
+        limit(1.0)
+    served = np.isfinite(engine.build(point).run(images(1, point.resolution))).all()
+    engine.close()
+    return refused and bool(served)
+
+
+def over_http(bundle: Path | None, device: str, requests: int) -> bool:
+    """Whether a service on this device answers while its points are evicted and it is reloaded."""
+    body = photo()
+    # Room for few networks: others are evicted all the time.
+    options = ["--device", device, "--max-networks", "2"]
+    service = OurService(bundle, options)
+    with service:
+        service.await_ready()
+        resolutions = sorted({point.resolution for point in service.points()})
+        with Client(service.port) as client:
+            statuses = []
+            for number in range(requests):
+                side = resolutions[number % len(resolutions)]
+                statuses.append(client.send(classify(body, resolution=side)).status)
+                if number == requests // 2:
+                    statuses.append(client.send(post("/admin/reload", b"")).status)
+        used = service.ask("/version")["device"]
+    return set(statuses) == {200} and used.startswith("cuda")
+
+
 def main() -> int:
     """Run it."""
     options = parser(__doc__.split("\n")[0])
     options.add_argument("--device", default="cuda")
-    options.add_argument("--max-batch", type=int, default=8)
+    options.add_argument("--max-batch", type=int, default=64)
     args = options.parse_args()
     settings = {"threads": available_cores(), "max_batch": args.max_batch}
-    try:
+
+    def make() -> CudaEngine:
         # Each engine moves the meta network to its device, so each has a bundle of its own.
-        engine = TorchEngine(chosen(args.bundle), device=args.device, **settings)
+        return CudaEngine(chosen(args.bundle), device=args.device, **settings)
+
+    try:
+        engine = make()
     except EngineUnavailableError as error:
         print(error, file=sys.stderr)
         return 2
@@ -162,9 +225,26 @@ def main() -> int:
     resolutions = bundle.network.resolutions[-1:] if args.quick else bundle.network.resolutions
     points = [OperatingPoint(r, Mode.PROXY) for r in resolutions]
     points.append(OperatingPoint(resolutions[0] - 16, Mode.DATA_FREE))
-    right = check(engine, reference, points, args.max_batch, 0.1 if args.quick else 1.0)
-    print("all right" if right else "NOT right")
-    return 0 if right else 1
+    verdicts = {
+        "answers": check(engine, reference, points, args.max_batch, 0.1 if args.quick else 1.0)
+    }
+    device = engine.device
+    engine.close()
+    del engine
+    held = reloads(make, points[0])
+    print("reserved after each reload, MB:", ", ".join(f"{b / 1e6:.0f}" for b in held))
+    verdicts["reloads"] = held[-1] <= _GROWTH * held[1]
+    verdicts["out of memory"] = runs_out(
+        make,
+        points[0],
+        lambda share: torch.cuda.set_per_process_memory_fraction(share, device),
+    )
+    verdicts["HTTP, evictions, reload"] = over_http(
+        args.bundle, args.device, 40 if args.quick else 400
+    )
+    for step, right in verdicts.items():
+        print(f"{step}: {'right' if right else 'NOT right'}")
+    return 0 if all(verdicts.values()) else 1
 
 
 if __name__ == "__main__":

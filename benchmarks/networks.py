@@ -11,8 +11,9 @@ import torch
 
 from san_core.bundle import DEFAULT_BUNDLE, Bundle, Manifest, load
 from san_core.folding import FoldedArchitecture
+from san_core.network_config import NetworkConfig
 from san_core.quantization import Range, quantisable, to_extras
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 DEFAULT_ARCHITECTURE = "timm:tf_efficientnet_lite0"
 RESOLUTIONS = (224, 192, 160, 128, 96)

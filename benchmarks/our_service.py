@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +53,15 @@ class OurService(Server):
         super().__init__(name, command, port)
 
     def await_ready(self) -> OurService:
-        """Wait until it has measured this host."""
+        """Wait until it is complete: ready, every point of its frontier built and measured."""
         self.await_answer("/readyz", START_SECONDS)
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            points = self.ask("/resolutions")["operating_points"]
+            if all(x["cached"] and x["measured"] for x in points if x["frontier"]):
+                break
+            time.sleep(0.5)
+        self.await_idle(0.1)
         return self
 
     def stop(self, grace_s: float = 10.0) -> None:

@@ -41,7 +41,7 @@ class Parts:
         """The main network of a point."""
         return self._engine.build(point)
 
-    def decode(self, body: bytes, resolution: int) -> NDArray[np.float32]:
+    def decode(self, body: bytes, resolution: int) -> NDArray[np.uint8]:
         """One image, as the network takes it: [1, T, T, 3]."""
         return to_input(body, self._bundle.manifest.preprocessing, resolution)[np.newaxis]
 

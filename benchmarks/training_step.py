@@ -24,7 +24,8 @@ from benchmarks.options import parser, report
 from benchmarks.results import Check, Report, ratio, summarise, table
 from benchmarks.turns import Call, in_turns
 from san_core.architectures import build
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.network_config import NetworkConfig
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.loop.gradients import FlatGradients
 from training.loop.objective import Batch, MixedScale, Passes
 from training.memory import keep_freed_memory

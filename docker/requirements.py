@@ -11,10 +11,20 @@ from pathlib import Path
 def requirements(pyproject: Path, extras: list[str]) -> list[str]:
     """The lines."""
     project = tomllib.loads(pyproject.read_text())["project"]
-    found: list[str] = list(project["dependencies"])
-    for extra in extras:
-        found += project["optional-dependencies"][extra]
-    return found
+    own = f"{project['name']}["  # an extra may name others of the project's own
+
+    def expanded(lines: list[str]) -> list[str]:
+        found: list[str] = []
+        for line in lines:
+            if line.startswith(own):
+                for name in line.removeprefix(own).rstrip("]").split(","):
+                    found += expanded(project["optional-dependencies"][name])
+            else:
+                found.append(line)
+        return found
+
+    lines = [*project["dependencies"], *(f"{own}{extra}]" for extra in extras)]
+    return list(dict.fromkeys(expanded(lines)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Takes the pictures of the console that the documents show, from a service that is running.
 
 Usage, on a machine that does nothing else: ``python docs/take_screenshots.py URL [BUDGET_MS]``
+
+It fails if the answer in the picture missed its budget: take it again on a quiet machine.
 """
 
 from __future__ import annotations
@@ -9,17 +11,44 @@ import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
 PATIENCE_MS = 180_000
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
+ATTEMPTS = 10
+
+
+def use_everything(page: Page) -> None:
+    """Every panel once."""
+    page.locator("#compare-run").click()
+    expect(page.locator(".side-answer dl")).to_have_count(2)
+    page.locator("#sweep-run").click()
+    expect(page.locator("#sweep-run")).to_have_text("Run the sweep")
+    page.locator("#cold-run").click()
+    expect(page.locator(".versus")).to_be_visible()
+    page.locator("#load-run").click()
+    expect(page.locator("#load-said")).to_contain_text("Load run over")
+
+
+def classify_in_time(page: Page, budget: str) -> None:
+    """Ask until the budget is met, as it nearly always is on a quiet machine."""
+    page.locator("#budget-number").fill(budget)
+    page.locator("#budget-number").press("Enter")
+    page.locator("#budget-number").blur()
+    took = page.locator("#tile-took")
+    for _ in range(ATTEMPTS):
+        page.wait_for_timeout(700)
+        if "met" in took.inner_text():
+            return
+        page.locator("#classify").click()
+    raise SystemExit("The budget was missed every time: the machine is not quiet.")
 
 
 def take(browser: Browser, url: str, name: str, *, width: int, theme: str, budget: str) -> None:
-    """One picture of the whole page, with every panel in use."""
+    """The first screen for the README, then the whole page with every panel in use."""
     context = browser.new_context(
-        viewport={"width": width, "height": 900},
+        viewport={"width": width, "height": 800},
         color_scheme=theme,  # type: ignore[arg-type]
         reduced_motion="reduce",
     )
@@ -27,18 +56,12 @@ def take(browser: Browser, url: str, name: str, *, width: int, theme: str, budge
     page.set_default_timeout(PATIENCE_MS)
     page.goto(url)
     expect(page.locator(".predictions li")).to_have_count(5)
-    page.locator("#sweep-run").click()
-    expect(page.locator("#sweep-run")).to_have_text("Run the sweep")
-    page.locator("#cold-run").click()
-    expect(page.locator(".versus")).to_be_visible()
-    page.locator("#load-rate").fill("10")
-    page.locator("#load-run").click()
-    expect(page.locator("#load-said")).to_contain_text("Load run over")
-    page.locator("#budget-number").fill(budget)
-    page.locator("#budget-number").press("Enter")
-    expect(page.locator("#tile-promise")).to_contain_text(f"of {budget}\u202fms")
-    page.locator("#budget-number").blur()
-    page.screenshot(path=IMAGES / name, full_page=True)
+    classify_in_time(page, budget)
+    page.screenshot(path=IMAGES / f"{name}.png")
+    use_everything(page)
+    page.wait_for_timeout(3000)  # what the load taught the service is forgotten
+    classify_in_time(page, budget)
+    page.screenshot(path=IMAGES / f"{name}-all.png", full_page=True)
     context.close()
 
 
@@ -49,9 +72,9 @@ def main(url: str, budget: str = "25") -> None:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=list(FLAGS)
         )
-        take(browser, url, "console-light.png", width=1440, theme="light", budget=budget)
-        take(browser, url, "console-dark.png", width=1440, theme="dark", budget=budget)
-        take(browser, url, "console-phone.png", width=390, theme="light", budget=budget)
+        take(browser, url, "console-light", width=1440, theme="light", budget=budget)
+        take(browser, url, "console-dark", width=1440, theme="dark", budget=budget)
+        take(browser, url, "console-phone", width=390, theme="light", budget=budget)
         browser.close()
 
 

@@ -25,7 +25,7 @@ def served_model(address: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("images", type=Path, nargs="+")
-    parser.add_argument("--address", default="127.0.0.1:8000")
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--model", help="the bundle's name; whichever is served by default")
     parser.add_argument("--budget-ms", type=float)
     args = parser.parse_args()
@@ -38,8 +38,8 @@ def main() -> int:
         triton.InferRequestedOutput("resolution"),
     ]
     parameters = {} if args.budget_ms is None else {"budget_ms": args.budget_ms}
-    model = args.model or served_model(args.address)
-    with triton.InferenceServerClient(args.address) as client:
+    model = args.model or served_model(args.url.partition("://")[2])
+    with triton.InferenceServerClient(args.url.partition("://")[2]) as client:
         try:
             result = client.infer(model, [image], outputs=outputs, parameters=parameters)
         except InferenceServerException as error:

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module, metadata
 from typing import NamedTuple, Protocol, cast
 
+from san_cli.parser import Parser, suggestion
+
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -35,27 +37,63 @@ class Command(NamedTuple):
 
     module: str
     help: str
+    group: str = "commands"
 
 
 COMMANDS: Mapping[str, Command] = {
-    "serve": Command("service.commands.serve", "Serve a bundle over HTTP."),
-    "classify": Command("san_core.commands.classify", "Classify images with a bundle."),
-    "describe": Command("san_core.commands.describe", "Show what a bundle holds."),
-    "export": Command("san_core.commands.export", "Write one main network as ONNX or safetensors."),
-    "import-official": Command(
-        "san_core.commands.import_official", "Turn a checkpoint of the paper's code into a bundle."
+    "serve": Command("service.commands.serve", "Serve a bundle over HTTP.", "use it"),
+    "classify": Command(
+        "service.commands.classify", "Classify images, within a budget if you name one.", "use it"
     ),
-    "train": Command("training.commands.train", "Train a scale adaptive network from images."),
+    "replay": Command(
+        "service.commands.replay",
+        "Replay traffic on a model of a machine: plan capacity, compare policies.",
+        "use it",
+    ),
+    "lift": Command(
+        "training.commands.lift", "Turn a pretrained CNN into a bundle.", "your own network"
+    ),
+    "train": Command(
+        "training.commands.train",
+        "Teach a lifted network smaller sizes, or train one from images.",
+        "your own network",
+    ),
+    "prepare": Command(
+        "training.commands.prepare",
+        "Add int8 and measured accuracy to a bundle, in one go.",
+        "your own network",
+    ),
     "evaluate": Command(
-        "training.commands.evaluate", "Measure accuracy at every resolution and mode."
+        "training.commands.evaluate",
+        "Measure accuracy at every resolution and mode.",
+        "one step at a time",
+    ),
+    "quantize": Command(
+        "training.commands.quantize", "Add int8 to a bundle.", "one step at a time"
     ),
     "calibrate": Command(
-        "training.commands.calibrate", "Calibrate batch norm statistics for more resolutions."
+        "training.commands.calibrate",
+        "Calibrate batch norm for more resolutions.",
+        "one step at a time",
     ),
-    "report": Command("training.commands.report", "Make the tables and figures of an evaluation."),
-    "lift": Command("training.commands.lift", "Lift a pretrained CNN into a bundle."),
-    "quantize": Command(
-        "training.commands.quantize", "Add int8 quantization parameters to a bundle."
+    "describe": Command("san_core.commands.describe", "Show what a bundle holds.", "look inside"),
+    "export": Command(
+        "san_core.commands.export",
+        "Write the network of one resolution as ONNX or safetensors.",
+        "look inside",
+    ),
+    "import-official": Command(
+        "san_core.commands.import_official",
+        "Turn a checkpoint of the paper's code into a bundle.",
+        "research",
+    ),
+    "report": Command(
+        "training.commands.report",
+        "Reproduce the paper at small scale, or draw a run's curves.",
+        "research",
+    ),
+    "temper": Command(
+        "training.commands.temper", "Make a bundle's scores mean what they say, without labels."
     ),
 }
 
@@ -68,19 +106,23 @@ def version() -> str:
 def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """The top-level parser: it knows the commands' names and sentences, not their arguments."""
     width = max(map(len, commands))
-    lines = [f"  {name:<{width}}  {command.help}" for name, command in commands.items()]
-    parser = argparse.ArgumentParser(
+    groups = dict.fromkeys(command.group for command in commands.values())
+    lines = []
+    for group in groups:
+        lines += [f"{group}:"]
+        lines += [
+            f"  {name:<{width}}  {command.help}"
+            for name, command in commands.items()
+            if command.group == group
+        ]
+    parser = Parser(
         prog="san",
         usage="san [--help] [--version] COMMAND …",
-        description="One checkpoint, any input resolution, a latency budget per request.",
-        epilog="\n".join(["commands:", *lines, "", "`san COMMAND --help` explains one of them."]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        description="Image classification within a latency budget: one checkpoint, any resolution.",
+        epilog="\n".join([*lines, "", "`san COMMAND --help` explains one of them."]),
     )
     parser.add_argument("--version", action="version", version=f"san {version()}")
-    parser.add_argument(
-        "command", choices=list(commands), metavar="COMMAND", help="one of those below"
-    )
+    parser.add_argument("command", metavar="COMMAND", help="one of those below")
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -92,7 +134,9 @@ def run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
 
     try:
         module = cast(CommandModule, import_module(command.module))
-        parser = argparse.ArgumentParser(prog=f"san {name}", description=module.HELP)
+        parser = Parser(
+            prog=f"san {name}", description=module.HELP, epilog=getattr(module, "EXAMPLES", None)
+        )
         module.add_arguments(parser)
         return module.run(parser.parse_args(arguments))
     except SanError as error:
@@ -111,6 +155,9 @@ def dispatch(arguments: Sequence[str], commands: Mapping[str, Command]) -> int:
     try:
         if arguments:
             chosen = parser.parse_args(arguments)
+            if chosen.command not in commands:
+                hint = suggestion(chosen.command, commands)
+                parser.error(f"There is no command {chosen.command!r}{hint}")
             code = run_command(chosen.command, commands[chosen.command], chosen.rest)
         else:
             print(parser.format_help(), end="")

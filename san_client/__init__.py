@@ -3,7 +3,7 @@
 from san_client import Client
 
 with Client("http://127.0.0.1:8000") as client:
-    answer = client.classify(Path("photo.jpg"), budget_ms=20)
+    answer = client.classify("photo.jpg", budget_ms=20)
     print(answer.best.label, answer.resolution, answer.budget.met)
 """
 
@@ -18,7 +18,15 @@ from san_client.answers import (
     Timing,
     Version,
 )
-from san_client.async_client import AsyncClient
+
+try:
+    from san_client.async_client import AsyncClient
+except ModuleNotFoundError as error:
+    if error.name not in ("httpx", "anyio"):
+        raise
+    raise ModuleNotFoundError(
+        f"san_client needs {error.name}: pip install httpx anyio", name=error.name
+    ) from None
 from san_client.calls import Terms
 from san_client.client import Client
 from san_client.errors import (

@@ -27,7 +27,8 @@ class Budget:
     budget_ms: float | None
     predicted_ms: float
     spent_ms: float
-    met: bool
+    met: bool | None
+    """None if no budget was named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ class Answer:
     mode: str
     precision: str
     expected_accuracy: float | None
+    """Of 1; None outside of what was evaluated."""
+    accuracy_source: str | None
+    """`measured`, `interpolated` between two evaluated resolutions, or None."""
     reason: str
     weights: str
     budget: Budget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -12,12 +12,25 @@ import httpx
 
 from san_client import answers, calls
 from san_client.conversation import Conversation, Manner, Outcome, Send, T, Wait
+from san_client.errors import SanClientError
 from san_client.http import monotonic_ms, read_response, request_of, too_late, trouble
+from san_client.images import Image, image_bytes
 from san_client.retries import Retries
 
 
 class AsyncClient:
-    """Talks to one service over a pool of connections; share it between tasks."""
+    """Talks to one service over a pool of connections; share it between tasks.
+
+    Args:
+        url: where the service is.
+        api_key: one of `SAN_API_KEYS`; sent as `Authorization: Bearer KEY`.
+        timeout_s: how long to wait for a call that has no `timeout_ms` of its own.
+        network_ms: the round trip, which is taken off the budget that the service is told.
+        retries: how often to try again after a refusal or a dropped connection.
+        transport: httpx's way to the service; for tests and proxies.
+        clock: milliseconds that never go back; for tests.
+        sleep: how to wait between attempts; for tests.
+    """
 
     def __init__(
         self,
@@ -36,12 +49,34 @@ class AsyncClient:
         self._manner = Manner(retries, timeout_s * 1000, network_ms, clock, random.random)
         self._sleep = sleep
 
-    async def classify(self, image: calls.Image, **terms: Unpack[calls.Terms]) -> answers.Answer:
+    async def classify(self, image: Image, **terms: Unpack[calls.Terms]) -> answers.Answer:
         """Classify one image; the budget covers everything from this call on, retries included."""
         started = self._manner.clock()
         if not isinstance(image, bytes):
-            image = await anyio.to_thread.run_sync(calls.image_bytes, image)
+            image = await anyio.to_thread.run_sync(image_bytes, image)
         return await self._carry_out(calls.classify_call(self._manner, started, image, **terms))
+
+    async def classify_many(
+        self, images: Iterable[Image], *, in_flight: int = 8, **terms: Unpack[calls.Terms]
+    ) -> list[answers.Answer | SanClientError]:
+        """Classify images, at most `in_flight` at a time, each with the budget to itself.
+
+        The answers come in the order of the images; in place of one that failed is its error.
+        """
+        found: dict[int, answers.Answer | SanClientError] = {}
+        coming = iter(enumerate(images))
+
+        async def work() -> None:
+            for row, image in coming:
+                try:
+                    found[row] = await self.classify(image, **terms)
+                except SanClientError as error:
+                    found[row] = error
+
+        async with anyio.create_task_group() as group:
+            for _ in range(in_flight):
+                group.start_soon(work)
+        return [found[row] for row in sorted(found)]
 
     async def feedback(
         self, request_id: str, *, label: str | None = None, index: int | None = None

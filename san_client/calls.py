@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
-from typing import BinaryIO, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from san_client.answers import (
     Answer,
@@ -21,9 +19,6 @@ from san_client.answers import (
 from san_client.conversation import Conversation, Manner, OnMiss, Send, converse, limits
 from san_client.errors import ConnectionFailedError, UnavailableError
 from san_client.retries import Retries
-
-Image = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO
-"""An image file: its bytes, its path, or an open file."""
 
 
 class Terms(TypedDict, total=False):
@@ -40,21 +35,14 @@ class Terms(TypedDict, total=False):
     """Run at this one, whatever the budget."""
     mode: str | None
     """`proxy`, `ideal` or `data_free`."""
+    precision: str | None
+    """`float` or `int8`."""
     min_accuracy: float | None
     """Of 1: no point that is expected to be right less often."""
     top_k: int | None
     """How many classes; 5 if not given."""
     on_miss: OnMiss
     """What if the budget cannot be met: `answer` late, the default, or `refuse` at once."""
-
-
-def image_bytes(image: Image) -> bytes:
-    """The bytes of an image file."""
-    if isinstance(image, bytes | bytearray | memoryview):
-        return bytes(image)
-    if isinstance(image, os.PathLike):
-        return Path(image).read_bytes()
-    return image.read()
 
 
 def classify_call(
@@ -75,6 +63,7 @@ def classify_call(
     asked = {
         "resolution": terms.get("resolution"),
         "mode": terms.get("mode"),
+        "precision": terms.get("precision"),
         "min_accuracy": terms.get("min_accuracy"),
         "top_k": terms.get("top_k"),
         "on_miss": None if on_miss == "answer" else on_miss,

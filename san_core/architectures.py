@@ -11,8 +11,7 @@ import torchvision
 from torch import nn
 
 from san_core.errors import ArchitectureError
-from san_core.meta_learner import KernelSlot
-from san_core.private_batch_norm import NormSlot
+from san_core.network_config import KernelSlot, NormSlot
 
 FIRST_CLASS = ("resnet18", "resnet34", "resnet50", "resnext50_32x4d", "mobilenet_v2")
 

@@ -1,14 +1,18 @@
 """Classifying images with a bundle, without a service."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from san_core.bundle import Bundle, Manifest
 from san_core.mode import Mode
 from san_core.preprocessing import decode
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,13 @@ def top_predictions(
     return [Prediction(index, classes[index], score) for index, score in pairs]
 
 
-@torch.inference_mode()
 def classify(
     bundle: Bundle, image: bytes | Path, resolution: int, mode: Mode, top_k: int = 5
 ) -> list[Prediction]:
     """Classify one image file at (resolution, mode)."""
+    import torch
+
     images = bundle.manifest.preprocessing(decode(image), resolution)[None]
-    logits = bundle.network(images, resolution, mode)[0]
+    with torch.inference_mode():
+        logits = bundle.network(images, resolution, mode)[0]
     return top_predictions(logits, bundle.manifest.classes, top_k)

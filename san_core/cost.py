@@ -1,15 +1,17 @@
 """What a main network costs: multiply-adds, parameters, bytes; and what the meta learners weigh."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from san_core.errors import ArchitectureError
-from san_core.meta_learner import LinearMetaLearner
 from san_core.resolution import check_resolution
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+
+if TYPE_CHECKING:  # counting needs torch, what was counted does not
+    from torch import Tensor, nn
+
+    from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class Cost:
 
 def macs(module: nn.Module, resolution: int) -> int:
     """Count the multiply-adds of a stock CNN for one image, on the meta device: nothing is run."""
+    import torch
+    from torch import nn
+    from torch.func import functional_call
+
     total = 0
 
     def count(layer: nn.Module, _: tuple[Tensor, ...], output: Tensor) -> None:
@@ -56,18 +62,17 @@ def cost(network: ScaleAdaptiveNetwork, resolution: int) -> Cost:
     return Cost(macs(network.skeleton, resolution), parameters, 4 * (parameters + buffers))
 
 
-@torch.no_grad()
 def ratios(network: ScaleAdaptiveNetwork) -> dict[str, float]:
     """Return mean|W| / mean|b| per convolution (supplement, "Ratios of Weights to Biases")."""
+    from san_core.meta_learner import LinearMetaLearner
+
     learner = network.meta_learner
     if not isinstance(learner, LinearMetaLearner):
         raise ArchitectureError("Only linear meta learners have a ratio of W to b.")
     sizes = [slot.numel for slot in network.kernels]
-    bias = learner.bias - learner.origin * learner.weight  # b of the paper's form, origin 0
+    weight, bias = learner.weight.detach(), learner.bias.detach()
+    bias = bias - learner.origin * weight  # b of the paper's form, origin 0
     pairs = zip(
-        network.kernels,
-        learner.weight.split_with_sizes(sizes),
-        bias.split_with_sizes(sizes),
-        strict=True,
+        network.kernels, weight.split_with_sizes(sizes), bias.split_with_sizes(sizes), strict=True
     )
     return {slot.name: float(w.abs().mean() / b.abs().mean()) for slot, w, b in pairs}

@@ -1,7 +1,7 @@
 """Exporting one main network as a plain file that anyone can run without san-serve."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,12 +24,14 @@ def export(
     "safetensors": the stock architecture's state dict, for its `load_state_dict`. "onnx": batch
     norm folded, input `images` [n, 3, T, T] normalised, output `logits` [n, classes], any n.
     """
+    preprocessing = bundle.manifest.preprocessing
+    own = replace(preprocessing, crop_ratio=preprocessing.crop(resolution), crops=())
     facts = {
         "architecture": bundle.manifest.network.architecture,
         "resolution": str(resolution),
         "mode": mode.value,
         "classes": json.dumps(bundle.manifest.classes),
-        "preprocessing": json.dumps(asdict(bundle.manifest.preprocessing)),
+        "preprocessing": json.dumps(asdict(own)),
         "bundle": f"{bundle.manifest.name} {bundle.manifest.version}",
     }
     state = bundle.network.generate(resolution, mode)

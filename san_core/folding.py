@@ -112,6 +112,11 @@ class FoldedArchitecture:
             self.module.set_submodule(fold.norm, remains)
 
     @property
+    def folds(self) -> list[tuple[str, str, float, bool]]:
+        """The folds: convolution, norm, its epsilon, and whether the convolution had a bias."""
+        return [(x.convolution, x.norm, x.epsilon, x.had_bias) for x in self._folds]
+
+    @property
     def folded(self) -> int:
         """How many BN layers were folded."""
         return len(self._folds)

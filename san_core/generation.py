@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from san_core.meta_learner import KernelSlot
+from san_core.network_config import KernelSlot
 
 
 class StateDict(dict[str, Tensor]):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from torchvision.models._meta import _IMAGENET_CATEGORIES
+from torchvision.models import ResNet18_Weights
 
 from san_core.errors import SanError
 
@@ -18,6 +18,7 @@ def class_names(num_classes: int, file: Path | None = None) -> tuple[str, ...]:
         if len(names) != num_classes:
             raise SanError(f"{file} has {len(names)} class names; the network has {num_classes}.")
         return names
-    if num_classes == len(_IMAGENET_CATEGORIES):
-        return tuple(_IMAGENET_CATEGORIES)
+    imagenet = ResNet18_Weights.DEFAULT.meta["categories"]
+    if num_classes == len(imagenet):
+        return tuple(imagenet)
     return tuple(f"class {index}" for index in range(num_classes))

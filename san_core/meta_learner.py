@@ -7,13 +7,12 @@ convolution's kernel lies in it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from san_core.network_config import KernelSlot, MetaLearnerKind, knot_shares
 from san_core.resolution import nearest
 from san_core.scale_encoding import encode
 
@@ -21,36 +20,6 @@ Initialisation = Literal["kaiming", "official"]
 
 # Of W's spread to b's at the start: where the paper's trained networks end up (supplement).
 _SLOPE_TO_BIAS = 0.5
-
-
-class MetaLearnerKind(StrEnum):
-    """What generates the kernels."""
-
-    LINEAR = "linear"
-    MLP_8 = "mlp8"
-    MLP_16 = "mlp16"
-    PRIVATE = "private"
-    """Ablation: no meta learner, kernels of their own for every trained resolution."""
-
-
-@dataclass(frozen=True)
-class KernelSlot:
-    """A generated kernel: the convolution's name, its shape (out, in/groups, k, k), its groups."""
-
-    name: str
-    shape: tuple[int, ...]
-    groups: int
-
-    @property
-    def numel(self) -> int:
-        """How many numbers the kernel has."""
-        return math.prod(self.shape)
-
-    @property
-    def kaiming_std(self) -> float:
-        """Kaiming's standard deviation for ReLU, counted by fan-out as ResNets do."""
-        out, _, *window = self.shape
-        return math.sqrt(2.0 / (out * math.prod(window) / self.groups))
 
 
 def _fill(target: Tensor, slots: Sequence[KernelSlot], factor: float) -> None:
@@ -102,6 +71,47 @@ class LinearMetaLearner(nn.Module):
         native = self.native_from is not None and resolution >= self.native_from
         away = 0.0 if native else encode(resolution) - self.origin
         return torch.add(self.bias, self.weight, alpha=away, out=out)
+
+
+class PiecewiseLinearMetaLearner(nn.Module):
+    """Kernels given at a few resolutions, the knots, and linear in the encoding between them.
+
+    kernel = b from the first (largest) knot up, b + W[i] at knot i + 1, and b + W[-1] from the last
+    knot down. A lifted CNN stays the pretrained one from the first knot up, whatever W is, and what
+    a small resolution learns does not pull at the large ones.
+    """
+
+    def __init__(self, slots: Sequence[KernelSlot], knots: Sequence[int], origin: float) -> None:
+        super().__init__()
+        self.slots = tuple(slots)
+        self.knots = tuple(knots)
+        self.origin = origin
+        size = sum(slot.numel for slot in slots)
+        self.weight = nn.Parameter(torch.empty(len(knots) - 1, size))  # W
+        self.bias = nn.Parameter(torch.empty(size))  # b
+
+    @property
+    def native_from(self) -> int:
+        """From this resolution up the kernel is b."""
+        return self.knots[0]
+
+    def initialise(self, how: Initialisation, _resolutions: Sequence[int]) -> None:
+        """Draw b as an ordinary CNN's kernels; W starts at 0."""
+        with torch.no_grad():
+            self.weight.zero_()
+            if how == "official":
+                self.bias.uniform_(-1.0, 1.0)
+            else:
+                _fill(self.bias, self.slots, 1.0)
+
+    def forward(self, resolution: int, out: Tensor | None = None) -> Tensor:
+        """Return all kernels for `resolution` as one flat vector [N], in `out` if given."""
+        flat: Tensor = self.bias
+        for row, share in knot_shares(self.knots, resolution):
+            flat = torch.add(flat, self.weight[row], alpha=share, out=out)
+        if flat is self.bias:
+            flat = flat.clone() if out is None else out.copy_(flat)
+        return flat
 
 
 class MlpMetaLearner(nn.Module):
@@ -166,7 +176,7 @@ class PrivateConvolutions(nn.Module):
         return flat
 
 
-MetaLearner = LinearMetaLearner | MlpMetaLearner | PrivateConvolutions
+MetaLearner = LinearMetaLearner | PiecewiseLinearMetaLearner | MlpMetaLearner | PrivateConvolutions
 
 
 def make_meta_learner(
@@ -175,11 +185,14 @@ def make_meta_learner(
     resolutions: Sequence[int],
     origin: float = 0.0,
     native_from: int | None = None,
+    knots: Sequence[int] = (),
 ) -> MetaLearner:
     """Make the meta learner of that kind, its parameters not yet drawn."""
     match kind:
         case MetaLearnerKind.LINEAR:
             return LinearMetaLearner(slots, origin, native_from)
+        case MetaLearnerKind.PIECEWISE:
+            return PiecewiseLinearMetaLearner(slots, knots, origin)
         case MetaLearnerKind.MLP_8:
             return MlpMetaLearner(slots, 8)
         case MetaLearnerKind.MLP_16:

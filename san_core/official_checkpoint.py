@@ -5,6 +5,7 @@ There `fcN` is the meta learner of the N-th convolution of a block, a Linear(1, 
 ordinary shared convolution, and their `downsample.*` is dead weight.
 """
 
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ from torch import Tensor, nn
 
 from san_core.errors import OfficialCheckpointError
 from san_core.meta_learner import LinearMetaLearner
+from san_core.network_config import NetworkConfig
 from san_core.private_batch_norm import AFFINE, STATISTICS
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 OFFICIAL_RESOLUTIONS = (224, 192, 160, 128, 96)
 ARCHITECTURES = ("resnet18", "resnet50", "mobilenet_v2")
@@ -33,15 +35,26 @@ def read_official(path: Path | str, architecture: str) -> ScaleAdaptiveNetwork:
     return from_official(_read_state_dict(Path(path)), architecture)
 
 
+def unreadable_weights(path: Path, error: Exception) -> str:
+    """Why a file that should hold weights could not be read, in a sentence with the cure.
+
+    What torch says of it is about torch, not about the file.
+    """
+    cure = "Save model.state_dict() with safetensors or torch.save, and nothing else with it."
+    if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error):
+        return f"{path} holds a pickled module, not a state dict; that is never loaded. {cure}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{path} cannot be read: {error.strerror}."
+    return f"{path} is no file of weights, or it is damaged. {cure}"
+
+
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise OfficialCheckpointError(f"There is no file {path}.") from error
     except Exception as error:  # torch.load raises many kinds on foreign files
-        raise OfficialCheckpointError(
-            f"{path} cannot be read as a checkpoint of plain tensors: {error}"
-        ) from error
+        raise OfficialCheckpointError(unreadable_weights(path, error)) from error
     state = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else None
     if not state or not all(isinstance(value, Tensor) for value in state.values()):
         raise OfficialCheckpointError(f"{path} holds no state dict of tensors.")

@@ -1,8 +1,11 @@
 """From an image file to what a network sees: defined once, for training, evaluation and service.
 
-Decode, apply the EXIF orientation, make it RGB, resize so that the shorter side is T / crop_ratio,
-take the centre T x T, normalise. Resizing and cropping are one step: the centred square with
-`crop_ratio` of the shorter side is resampled straight to T x T, so no pixel is computed in vain.
+Decode, apply the EXIF orientation, make it RGB, resize so that the shorter side is T / crop,
+take the centre T x T, normalise. Resizing and cropping are one step: the centred square with the
+share `crop` of the shorter side is resampled straight to T x T, so no pixel is computed in vain.
+
+A network knows objects by their apparent size, and a constant crop shrinks them with T (Touvron et
+al., "Fixing the train-test resolution discrepancy", 2019): the crop may depend on the resolution.
 """
 
 import io
@@ -13,11 +16,10 @@ import zlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from san_core import libtiff
@@ -28,6 +30,10 @@ from san_core.errors import (
     PreprocessingError,
     UnsupportedFormatError,
 )
+from san_core.resolution import interpolated
+
+if TYPE_CHECKING:
+    import torch
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 """The raster formats that are decoded; no other is ever handed to a decoder."""
@@ -80,10 +86,10 @@ class ImageHeader:
         return self.width * self.height
 
 
-def _open(data: bytes | Path) -> Image.Image:
+def _open(data: bytes | Path, formats: tuple[str, ...] = FORMATS) -> Image.Image:
     source = io.BytesIO(data) if isinstance(data, bytes) else data
     try:
-        return Image.open(source, formats=FORMATS)
+        return Image.open(source, formats=formats)
     except FileNotFoundError as error:
         raise NotAnImageError(f"There is no file {data!s}.") from error
     except UnidentifiedImageError as error:
@@ -95,13 +101,13 @@ def _open(data: bytes | Path) -> Image.Image:
 def _unidentified(data: bytes | Path) -> NotAnImageError | UnsupportedFormatError:
     named = ", ".join(FORMATS)
     head = data[:64] if isinstance(data, bytes) else data.read_bytes()[:64]
-    other = _foreign_format(head)
+    other = foreign_format(head)
     if other:
         return UnsupportedFormatError(f"{other} images are not decoded here; send one of {named}.")
     return NotAnImageError(f"These bytes are not an image; send one of {named}.")
 
 
-def _foreign_format(head: bytes) -> str:
+def foreign_format(head: bytes) -> str:
     """Name an image format that is known but not decoded, from a file's first bytes."""
     text = head.lstrip().lower()
     if text.startswith((b"<svg", b"<?xml")):
@@ -177,14 +183,18 @@ def _grey(values: npt.NDArray[np.float32]) -> Image.Image:
 
 
 def decode(
-    data: bytes | Path, *, max_pixels: int = MAX_PIXELS, at_least: int | None = None
+    data: bytes | Path,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    at_least: int | None = None,
+    formats: tuple[str, ...] = FORMATS,
 ) -> Image.Image:
     """Decode an image's first frame to upright RGB.
 
     `max_pixels` is checked before a pixel is decoded. With `at_least` a JPEG may come out at 1/2,
     1/4 or 1/8 of its size, as long as its shorter side keeps that many pixels.
     """
-    with _open(data) as image:
+    with _open(data, formats) as image:
         if image.width * image.height > max_pixels:
             raise ImageTooLargeError(
                 f"The image has {image.width} x {image.height} pixels; at most {max_pixels} are "
@@ -205,37 +215,47 @@ class Preprocessing:
     """How an upright RGB image becomes a network's input; travels in the bundle."""
 
     crop_ratio: float = 0.875
-    """Share of the shorter side that the centre crop keeps."""
+    """Share of the shorter side that the centre crop keeps, unless `crops` says otherwise."""
     interpolation: Interpolation = "bilinear"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    crops: tuple[tuple[int, float], ...] = ()
+    """The share for some resolutions, as (resolution, share); in between it is interpolated."""
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.crop_ratio <= 1.0:
-            raise PreprocessingError(
-                f"The crop ratio is {self.crop_ratio}; give the share of the shorter side that the "
-                "crop keeps, above 0 and at most 1."
-            )
+        for share in (self.crop_ratio, *(share for _, share in self.crops)):
+            if not 0.0 < share <= 1.0:
+                raise PreprocessingError(
+                    f"The crop ratio is {share}; give the share of the shorter side that the crop "
+                    "keeps, above 0 and at most 1."
+                )
+        object.__setattr__(self, "crops", tuple(sorted(self.crops)))
+        if len({resolution for resolution, _ in self.crops}) < len(self.crops):
+            raise PreprocessingError(f"The crops {self.crops} name a resolution twice.")
         if not all(map(math.isfinite, (*self.mean, *self.std))) or min(self.std) <= 0.0:
             raise PreprocessingError(
                 f"Pixels cannot be normalised by mean {self.mean} and deviation {self.std}; give "
                 "finite numbers, and deviations above 0."
             )
 
-    def box(self, width: int, height: int) -> tuple[float, float, float, float]:
+    def crop(self, resolution: int) -> float:
+        """Return the share of the shorter side that the network sees at a resolution."""
+        return interpolated(self.crops, resolution) if self.crops else self.crop_ratio
+
+    def box(self, width: int, height: int, resolution: int) -> tuple[float, float, float, float]:
         """Return the centred square (left, top, right, bottom) that the network will see."""
-        side = self.crop_ratio * min(width, height)
+        side = self.crop(resolution) * min(width, height)
         left, top = (width - side) / 2, (height - side) / 2
         return left, top, left + side, top + side
 
     def least_side(self, resolution: int) -> int:
         """Return how many pixels the shorter side must keep if decoding makes an image smaller."""
-        return math.ceil(_SPARE * resolution / self.crop_ratio)
+        return math.ceil(_SPARE * resolution / self.crop(resolution))
 
     def to_pixels(self, image: Image.Image, resolution: int) -> npt.NDArray[np.uint8]:
         """Resize and crop an RGB image to pixels [T, T, 3]."""
         size = (resolution, resolution)
-        box = self.box(image.width, image.height)
+        box = self.box(image.width, image.height, resolution)
         return np.asarray(image.resize(size, _FILTERS[self.interpolation], box))
 
     @cached_property
@@ -257,8 +277,14 @@ class Preprocessing:
         np.add(rows, offset, out=rows)
         return numbers
 
-    def __call__(self, image: Image.Image, resolution: int) -> torch.Tensor:
+    def denormalise(self, numbers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Turn the network's numbers back into pixel values; they need not be whole."""
+        return (numbers - self.offset) / self.scale
+
+    def __call__(self, image: Image.Image, resolution: int) -> "torch.Tensor":
         """Turn an RGB image into a tensor [3, T, T]."""
+        import torch  # late: the service never gets here
+
         normal = self.normalise(self.to_pixels(image, resolution))
         return torch.from_numpy(normal).permute(2, 0, 1).contiguous()
 

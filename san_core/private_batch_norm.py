@@ -5,21 +5,14 @@ BN layers together; a `NormSlot` says which layer comes next and how many channe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from san_core.network_config import NormSlot
+
 AFFINE = ("weight", "bias")
 STATISTICS = ("running_mean", "running_var")
-
-
-@dataclass(frozen=True)
-class NormSlot:
-    """A BN layer: its name and number of channels."""
-
-    name: str
-    channels: int
 
 
 class PrivateBatchNorm(nn.Module):

@@ -2,27 +2,38 @@
 
 What enters a convolution or linear layer is rounded to 256 levels of a range that was calibrated
 from unlabelled images for each trained resolution; kernels are rounded per output channel when they
-are generated. A layer without a range stays in float. Ranges live in a bundle's extras, as
-`quantization.{S}.{layer}`, and follow the batch norm: where a mode blends two of them, it blends
-the ranges of both.
+are generated. Rounding shifts what a channel gives on average, by the kernel's error times the mean
+of what enters; the bias takes that back (Nagel et al., "Data-free quantization through weight
+equalization and bias correction", 2019). A layer without a range stays in float. Ranges live in a
+bundle's extras, as `quantization.{S}.{layer}`, means as `quantization.{S}.{layer}.mean`; they
+follow the batch norm: where a mode blends two of them, it blends the ranges and means of both.
 """
+
+from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+import numpy as np
+from numpy.typing import NDArray
 
-from san_core.folding import FoldedArchitecture
-from san_core.mode import Mode
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.mode import Ingredients, Mode
+
+if TYPE_CHECKING:  # torch is for the simulation; whoever serves does without
+    from torch import Tensor, nn
+
+    from san_core.folding import FoldedArchitecture
 
 PREFIX = "quantization"
+_MEAN = ".mean"
 WEIGHT_PEAK = 63
 """Largest quantised weight. Half of int8's range, for without VNNI the sum of two products of
 255 * 127 overflows 16 bits; the bit is given up everywhere, so that all hosts answer alike."""
+
+
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,8 @@ class Range:
 
     high: float
     signed: bool
+    mean: Floats | None = field(default=None, compare=False)
+    """Mean of each channel before rounding; None: not known, so the bias stays as it is."""
 
     @property
     def step(self) -> float:
@@ -50,35 +63,51 @@ class Range:
 
 def quantisable(module: nn.Module) -> dict[str, nn.Module]:
     """Return the layers of a folded architecture that can be quantised."""
+    from torch import nn
+
     return {n: m for n, m in module.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
 
 
 def to_extras(resolution: int, ranges: Mapping[str, Range]) -> dict[str, Tensor]:
-    """Write the ranges of a trained resolution as a bundle keeps them: [low, high]."""
-    return {
-        f"{PREFIX}.{resolution}.{layer}": torch.tensor([found.low, found.high])
-        for layer, found in ranges.items()
-    }
+    """Write the ranges of a trained resolution as a bundle keeps them: [low, high], and means."""
+    import torch
+
+    extras = {}
+    for layer, found in ranges.items():
+        name = f"{PREFIX}.{resolution}.{layer}"
+        extras[name] = torch.tensor([found.low, found.high])
+        if found.mean is not None:
+            extras[name + _MEAN] = torch.from_numpy(found.mean).half()
+    return extras
 
 
-def _at(extras: Mapping[str, Tensor], resolution: int) -> dict[str, Range]:
+def _at(extras: Mapping[str, Any], resolution: int) -> dict[str, Range]:
     prefix = f"{PREFIX}.{resolution}."
     ranges = {}
     for name, tensor in extras.items():
-        if name.startswith(prefix):
+        if name.startswith(prefix) and not name.endswith(_MEAN):
             low, high = tensor.tolist()
-            ranges[name.removeprefix(prefix)] = Range(high, low < 0)
+            mean = extras.get(name + _MEAN)
+            mean = None if mean is None else np.asarray(mean.tolist(), np.float32)
+            ranges[name.removeprefix(prefix)] = Range(high, low < 0, mean)
     return ranges
 
 
-def quantised_resolutions(extras: Mapping[str, Tensor]) -> tuple[int, ...]:
+def quantised_resolutions(extras: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the trained resolutions that have ranges."""
     found = {n.split(".")[1] for n in extras if n.startswith(f"{PREFIX}.")}
     return tuple(sorted(map(int, found), reverse=True))
 
 
+class HasIngredients(Protocol):
+    """A meta network, whatever its tensors are."""
+
+    def ingredients(self, resolution: int, mode: Mode) -> Ingredients:
+        """Tell what a (resolution, mode) is put together from."""
+
+
 def ranges_for(
-    network: ScaleAdaptiveNetwork, extras: Mapping[str, Tensor], resolution: int, mode: Mode
+    network: HasIngredients, extras: Mapping[str, Any], resolution: int, mode: Mode
 ) -> dict[str, Range]:
     """Return the ranges of a (resolution, mode) by layer; empty if it cannot be quantised."""
     parts = network.ingredients(resolution, mode)
@@ -87,15 +116,41 @@ def ranges_for(
     for layer in lower.keys() & upper.keys():
         one, other = lower[layer], upper[layer]
         high = (1 - parts.blend) * one.high + parts.blend * other.high
-        blended[layer] = Range(high, one.signed or other.signed)
+        mean = one.mean
+        if mean is not None and other.mean is not None:
+            mean = mean + np.float32(parts.blend) * (other.mean - mean)
+        blended[layer] = Range(high, one.signed or other.signed, mean)
     return blended
 
 
-def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+def quantise_weight(
+    weight: NDArray[np.float32],
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Round a kernel [o, ...] per output channel; return int8 and the step [o, 1, ...] of each."""
-    peak = weight.abs().amax(tuple(range(1, weight.dim())), keepdim=True)
-    step = peak.clamp(min=torch.finfo(torch.float32).tiny) / WEIGHT_PEAK
-    return (weight / step).round_().to(torch.int8), step
+    peak = np.abs(weight).max(axis=tuple(range(1, weight.ndim)), keepdims=True)
+    step = np.maximum(peak, np.finfo(np.float32).tiny) / np.float32(WEIGHT_PEAK)
+    return np.rint(weight / step).astype(np.int8), step
+
+
+def corrected_biases(
+    tensors: Mapping[str, Floats], ranges: Mapping[str, Range]
+) -> dict[str, Floats]:
+    """Return the biases that undo the mean shift of rounded kernels, by their names in `tensors`.
+
+    `tensors` is a folded state dict; layers without a bias or a known mean have none here.
+    """
+    corrected = {}
+    for layer, found in ranges.items():
+        bias = tensors.get(f"{layer}.bias")
+        if bias is None or found.mean is None:
+            continue
+        weight = tensors[f"{layer}.weight"]
+        rounded, step = quantise_weight(weight)
+        error = (rounded * step - weight).reshape(*weight.shape[:2], -1).sum(2)  # [o, i / groups]
+        groups = found.mean.size // error.shape[1]
+        shift = error.reshape(groups, -1, error.shape[1]) @ found.mean.reshape(groups, -1, 1)
+        corrected[f"{layer}.bias"] = bias - shift.reshape(-1)
+    return corrected
 
 
 class Int8Simulation:
@@ -109,14 +164,19 @@ class Int8Simulation:
         self, images: Tensor, tensors: Mapping[str, Tensor], ranges: Mapping[str, Range]
     ) -> Tensor:
         """Run images [n, 3, h, w] through the network of `tensors`, a folded state dict."""
-        rounded = dict(tensors)
+        import torch
+        from torch.func import functional_call
+
+        arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+        biases = corrected_biases(arrays, ranges)
+        rounded = {**tensors, **{name: torch.from_numpy(b) for name, b in biases.items()}}
         handles = []
         try:
             for layer in self._layers:
                 if layer not in ranges:
                     continue
-                weight, step = quantise_weight(tensors[f"{layer}.weight"])
-                rounded[f"{layer}.weight"] = weight * step
+                weight, step = quantise_weight(arrays[f"{layer}.weight"])
+                rounded[f"{layer}.weight"] = torch.from_numpy(weight * step)
                 handles.append(
                     self._module.get_submodule(layer).register_forward_pre_hook(
                         _rounding(ranges[layer])

@@ -1,5 +1,6 @@
 """Resolutions: the side T of the square input, and its place among the trained ones."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
@@ -52,6 +53,18 @@ def neighbours(resolution: int, trained: Sequence[int]) -> tuple[int, int]:
     if floor == resolution or after == len(ascending):
         return floor, floor
     return (floor, ascending[after]) if after else (ascending[0], ascending[0])
+
+
+def interpolated(table: Sequence[tuple[int, float]], resolution: int) -> float:
+    """Look a resolution up in (resolution, value) pairs, smallest first: linear in between.
+
+    Outside the table the value at its edge holds.
+    """
+    after = bisect_right(table, (resolution, math.inf))
+    if after in (0, len(table)):
+        return table[max(after - 1, 0)][1]
+    (low, lower), (high, upper) = table[after - 1 : after + 1]
+    return lower + (upper - lower) * (resolution - low) / (high - low)
 
 
 def provenance(resolution: int, trained: Sequence[int]) -> Provenance:

@@ -7,7 +7,6 @@ the rest is shared; `torch.func.functional_call` runs it with them.
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,35 +15,11 @@ from torch.func import functional_call
 from san_core.architectures import build, constants, dissect
 from san_core.errors import ResolutionError
 from san_core.generation import KernelBuffer, StateDict, StateDictTemplate
-from san_core.meta_learner import Initialisation, MetaLearnerKind, make_meta_learner
+from san_core.meta_learner import Initialisation, make_meta_learner
 from san_core.mode import Ingredients, Mode, ingredients
+from san_core.network_config import NetworkConfig, Temperatures, head_tensors
 from san_core.private_batch_norm import STATISTICS, PrivateBatchNorm, blended, by_layer
-from san_core.resolution import check_resolution, check_trained
-
-_SHARED_BATCH_NORM = "shared"
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """What kind of Scale Adaptive Network it is."""
-
-    architecture: str
-    """Stock CNN: a torchvision name or "timm:NAME"."""
-    resolutions: tuple[int, ...]
-    """Trained resolutions S; kept largest first."""
-    num_classes: int = 1000
-    meta_learner: MetaLearnerKind = MetaLearnerKind.LINEAR
-    generate_stem: bool = True
-    """Whether the first convolution is generated too; the official ResNets share it."""
-    shared_batch_norm: bool = False
-    """Ablation: one batch norm for all resolutions."""
-    origin: float = 0.0
-    """Encoding at which the linear meta learner's b is the kernel; 0 in the paper."""
-    native_from: int | None = None
-    """From this resolution up a lifted network is the pretrained one; None: at its origin only."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "resolutions", check_trained(self.resolutions))
+from san_core.resolution import check_resolution, interpolated
 
 
 class ScaleAdaptiveNetwork(nn.Module):
@@ -78,14 +53,16 @@ class ScaleAdaptiveNetwork(nn.Module):
             config.resolutions,
             config.origin,
             config.native_from,
+            config.knots,
         )
         if initialisation:
             self.meta_learner.initialise(initialisation, config.resolutions)
-        sets = (
-            [_SHARED_BATCH_NORM] if config.shared_batch_norm else [str(r) for r in self.resolutions]
+        self.batch_norms = nn.ModuleDict(
+            {key: PrivateBatchNorm(self.norms) for key in config.batch_norms}
         )
-        self.batch_norms = nn.ModuleDict({key: PrivateBatchNorm(self.norms) for key in sets})
         self.shared = _SharedTensors(module, anatomy.shared)
+        self.temperatures: Temperatures = ()
+        """The head's tensors are divided, so that whatever runs a main network has right scores."""
         self.calibrated = nn.ModuleDict()
         # In a tuple, so that the storage-less skeleton is no submodule with parameters of its own.
         self._skeleton = (_without_storage(module),)
@@ -123,7 +100,7 @@ class ScaleAdaptiveNetwork(nn.Module):
 
     def batch_norm(self, resolution: int) -> PrivateBatchNorm:
         """Return the private batch norm of a trained resolution."""
-        key = _SHARED_BATCH_NORM if self.config.shared_batch_norm else str(resolution)
+        key = self.config.batch_norm(resolution)
         if key not in self.batch_norms:
             raise ResolutionError(f"{resolution} is not one of the trained {self.resolutions}.")
         norm = self.batch_norms[key]
@@ -143,6 +120,14 @@ class ScaleAdaptiveNetwork(nn.Module):
             holder.register_buffer(name, statistics[name].detach().clone())
         self.calibrated[str(resolution)] = holder
 
+    def _tempered_head(self, encoding: int) -> dict[str, Tensor]:
+        if not self.temperatures:
+            return {}
+        own = self.shared.by_name()
+        names = head_tensors({n: t.shape for n, t in own.items()}, self.config.num_classes)
+        temperature = interpolated(self.temperatures, encoding)
+        return {name: own[name] / temperature for name in names}
+
     def _norm_tensors(self, parts: Ingredients) -> dict[str, Tensor]:
         lower = self.batch_norm(parts.lower)
         flat = blended(lower, self.batch_norm(parts.upper), parts.blend)
@@ -158,6 +143,7 @@ class ScaleAdaptiveNetwork(nn.Module):
         """Return every tensor of the main network, differentiable, by its stock name."""
         parts = self.ingredients(resolution, mode)
         tensors = self.shared.by_name() | self._norm_tensors(parts)
+        tensors |= self._tempered_head(parts.encoding)
         flat = self.meta_learner(parts.encoding)
         # split, unlike slicing, gathers the kernels' gradients in one copy
         kernels = flat.split_with_sizes([slot.numel for slot in self.kernels])
@@ -178,7 +164,7 @@ class ScaleAdaptiveNetwork(nn.Module):
         """Generate the stock architecture's state dict for (resolution, mode).
 
         The kernels are views of one fresh buffer, or of `out`, whose last main network they
-        overwrite. Shared and BN tensors are the meta network's own, to be read and not written.
+        overwrite. Other tensors are the meta network's own, to be read and not written.
         """
         parts = self.ingredients(resolution, mode)
         shared = self.shared.by_name()
@@ -192,6 +178,7 @@ class ScaleAdaptiveNetwork(nn.Module):
             private = self.batch_norm(parts.lower)
             sources = [*shared.values(), *private.flat().values(), private.num_batches_tracked]
             around = self._template.remembered(parts.lower, sources, make)
+        around = around | self._tempered_head(parts.encoding) if self.temperatures else around
         if out is None:
             return self._template.filled(around, self.meta_learner(parts.encoding))
         flat = self.meta_learner(parts.encoding, out.flat)

@@ -6,6 +6,7 @@ SanError                             san_core
 │   └── KeyFileError                 at start: a file of API keys cannot be used
 ├── EngineUnavailableError           at start: the engine cannot run on this host
 └── ServiceError                     500
+    ├── MalformedHttpError           400  bytes that are no request; the connection is closed
     ├── TensorError                  400  an inference request that cannot be read
     ├── UnauthorisedError            401  no API key, or a wrong one
     ├── ForbiddenError               403  the key does not open this door
@@ -16,14 +17,20 @@ SanError                             san_core
     ├── RepeatedFeedbackError        409  feedback was given before
     ├── OutdatedFeedbackError        409  feedback for an answer of a bundle that was replaced
     ├── ReloadError                  409  the new bundle cannot be served; the old one stays
+    ├── PromotionError               409  the candidate is worse than the bounds allow
+    ├── NoCandidateError             404  there is no candidate
     ├── BodyTooLargeError            413
     ├── CompressedBodyError          415  a Content-Encoding
     ├── ParameterError               422  a parameter is missing, unknown or out of range
     ├── ImpossibleBudgetError        422  no point is that fast, and the client said refuse
+    ├── HeadersTooLargeError         431  too many headers, or too large ones
     ├── OverloadedError              429  Retry-After: the load leaves no room for this budget
     ├── ClientGoneError              499  nobody is left to answer; never sent
     ├── ExpiredError                 429  Retry-After: admitted, but too late when its turn came
+    ├── NotFiniteError               500  a network computed something that is not a number
     ├── NotReadyError                503  Retry-After: still measuring this host
+    ├── EngineFullError              503  Retry-After: the engine's device is out of memory
+    ├── EngineLostError              503  Retry-After: the engine's device is gone, until a restart
     ├── DrainingError                503  Retry-After: shutting down
     └── HttpError                    404, 405 …: what the framework found wrong
 
@@ -82,6 +89,20 @@ class ServiceError(SanError):
     def headers(self) -> dict[str, str]:
         """Headers the answer carries."""
         return {}
+
+
+class MalformedHttpError(ServiceError):
+    """Bytes that are no request."""
+
+    status = 400
+    title = "Not a request"
+
+
+class HeadersTooLargeError(ServiceError):
+    """Too many headers, or too large ones."""
+
+    status = 431
+    title = "The headers are too large"
 
 
 class TensorError(ServiceError):
@@ -156,6 +177,28 @@ class ReloadError(ServiceError):
 
     status = 409
     title = "The bundle was not swapped"
+
+
+class NoCandidateError(ServiceError):
+    """No bundle is a candidate."""
+
+    status = 404
+    title = "No candidate"
+
+
+class PromotionError(ServiceError):
+    """The candidate is worse than the bounds allow, or not known well enough."""
+
+    status = 409
+    title = "Not promoted"
+
+    def __init__(self, message: str, reasons: list[str]) -> None:
+        super().__init__(message)
+        self._reasons = reasons
+
+    def members(self) -> dict[str, Any]:
+        """Each reason on its own."""
+        return {"reasons": self._reasons}
 
 
 class BodyTooLargeError(ServiceError):
@@ -252,6 +295,26 @@ class NotReadyError(_RetryError):
     title = "Not ready"
 
 
+class NotFiniteError(ServiceError):
+    """A network computed something that is not a number."""
+
+    title = "The network failed"
+
+
+class EngineFullError(_RetryError):
+    """The engine's device is out of memory."""
+
+    status = 503
+    title = "Out of device memory"
+
+
+class EngineLostError(_RetryError):
+    """The engine's device is gone: only a new process can use it again."""
+
+    status = 503
+    title = "The device is lost"
+
+
 class DrainingError(_RetryError):
     """The service is shutting down."""
 
@@ -262,8 +325,10 @@ class DrainingError(_RetryError):
 class HttpError(ServiceError):
     """An error of the framework: an unknown path, a method that is not there."""
 
-    def __init__(self, status: int, detail: str, headers: dict[str, str]) -> None:
-        super().__init__(f"{detail.rstrip('.')}.")
+    def __init__(
+        self, status: int, detail: str, headers: dict[str, str], sentence: str | None = None
+    ) -> None:
+        super().__init__(sentence or f"{detail.rstrip('.')}.")
         self.status = status  # type: ignore[misc]
         self.title = detail  # type: ignore[misc]
         self._headers = headers

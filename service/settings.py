@@ -9,6 +9,7 @@ from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MEGA = 1_000_000
+ImageFormat = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"]
 
 
 class Settings(BaseSettings):
@@ -22,10 +23,23 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    grpc_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="port for the Open Inference Protocol over gRPC (needs the extra `grpc`); none "
+        "leaves it off",
+    )
     cache_dir: Path | None = Field(
         None,
-        description="where what was measured on this host is kept; beside the bundle if it can "
-        "be written there, else the user's cache directory",
+        description="where compiled networks and what was measured on this host are kept; the "
+        "user's cache directory by default",
+    )
+    machine: str | None = Field(
+        None,
+        max_length=253,
+        description="name of the machine whose measurements are kept, for a cache directory that "
+        "several machines share; its CPU and quota tell it by default",
     )
 
     # what runs it
@@ -58,8 +72,11 @@ class Settings(BaseSettings):
     )
 
     # budgets
-    quantile: float = Field(
-        0.99, ge=0.5, le=0.999, description="latency quantile a prediction must fit the budget with"
+    promise: float = Field(
+        0.99,
+        ge=0.5,
+        le=0.999,
+        description="share of answers that must be in time where the service says they will be",
     )
     patience_ms: float = Field(
         2000.0,
@@ -67,31 +84,27 @@ class Settings(BaseSettings):
         le=600_000,
         description="how long a request that names no budget may wait for others",
     )
-    queue_safety: float = Field(
-        1.25,
-        ge=1,
-        le=10,
-        description="factor on predicted waiting; what queues is less certain than what runs",
-    )
-
-    load_reserve: float = Field(
-        3.0,
-        ge=0,
-        le=100,
-        description="how many times the predicted wait the most accurate point must leave free; "
-        "lowers the resolution early under load",
-    )
 
     # batching and admission
     max_batch: int = Field(8, ge=1, le=256, description="largest batch the engine runs")
-    batch_window_ms: float = Field(
-        2.0, ge=0, le=1000, description="longest that a batch stays open for requests being decoded"
-    )
     max_inflight: int = Field(
         256, ge=1, le=100_000, description="requests inside at once; more are refused"
     )
     max_inflight_megabytes: int = Field(
         512, ge=1, le=1_000_000, description="megabytes of request bodies inside at once"
+    )
+
+    client_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="share of the requests and bytes inside that one client may have",
+    )
+    max_connections: int = Field(
+        4096,
+        ge=8,
+        le=1_000_000,
+        description="connections open at once; one address gets a quarter of them",
     )
 
     # weight cache
@@ -110,8 +123,27 @@ class Settings(BaseSettings):
     max_megapixels: float = Field(
         50.0, gt=0, le=1000, description="largest image, checked before decoding"
     )
-    max_frames: int = Field(
-        512, ge=1, le=100_000, description="most frames of an image; the first is classified"
+    formats: Annotated[tuple[ImageFormat, ...], NoDecode] = Field(
+        ("JPEG", "PNG", "WEBP"),
+        min_length=1,
+        description="image formats taken, comma separated; can be JPEG, PNG, WEBP, GIF, BMP, TIFF, "
+        "PPM, AVIF",
+    )
+    max_decode_ms: float = Field(
+        250.0,
+        gt=0,
+        le=60_000,
+        description="most CPU time that decoding one image may take, by its header and in fact",
+    )
+    max_decode_megabytes: int = Field(
+        128, ge=1, le=100_000, description="most memory that decoding one image may take"
+    )
+    decode_helpers: int = Field(
+        0,
+        ge=0,
+        le=128,
+        description="processes that decode what is no plain JPEG; 0: half as many as cores, "
+        "at least 2",
     )
     receive_timeout_s: float = Field(
         10.0,
@@ -145,8 +177,49 @@ class Settings(BaseSettings):
         description="addresses or networks of proxies whose X-Forwarded-For is believed, comma "
         "separated; none believes nobody",
     )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="origins of web pages elsewhere that may call the API, comma separated, as "
+        "https://app.example.org; * is any; none allows none",
+    )
+
+    # a new bundle
+    candidate: Path | None = Field(
+        None, description="bundle to try beside the one that serves, from the start"
+    )
+    canary: float = Field(
+        0.0, ge=0, le=0.5, description="share of the clients that the candidate serves"
+    )
+    candidate_fraction: float = Field(
+        0.2, ge=0, le=1, description="share of pictures that a candidate answers, too, when idle"
+    )
+    candidate_agreement: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="share of pictures on which a candidate must agree with the bundle that serves",
+    )
+    rollback_s: float = Field(
+        300.0,
+        ge=0,
+        le=86_400,
+        description="how long after its promotion a bundle is taken back if it is worse",
+    )
+
+    # pictures seen again
+    answer_cache_megabytes: int = Field(
+        0, ge=0, le=100_000, description="megabytes of exact answers kept; 0: none are"
+    )
+    answer_cache_ttl_s: float = Field(
+        600.0, gt=0, le=86_400, description="how long an answer is kept"
+    )
 
     # what is observed
+    record: Path | None = Field(
+        None,
+        description="file to append arrivals to (time, bytes, image size, budget, outcome; never "
+        "pixels), for `san replay`",
+    )
     agreement_fraction: float = Field(
         0.01,
         ge=0,
@@ -159,8 +232,10 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="what the log shows"
     )
-    log_format: Literal["json", "text"] = Field(
-        "json", description="one JSON object or one line of text per event"
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto",
+        description="one JSON object or one line of text per event; auto: lines for people on a "
+        "terminal, JSON elsewhere",
     )
     access_log: bool = Field(True, description="log each classified request")
 
@@ -178,7 +253,15 @@ class Settings(BaseSettings):
         75.0, gt=0, le=3600, description="how long an idle connection stays open"
     )
 
-    @field_validator("api_keys", "metrics_keys", "admin_keys", "trusted_proxies", mode="before")
+    @field_validator(
+        "api_keys",
+        "metrics_keys",
+        "admin_keys",
+        "trusted_proxies",
+        "cors_origins",
+        "formats",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

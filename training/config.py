@@ -16,7 +16,7 @@ from pydantic import (
 
 from san_core.command_line import add_fields
 from san_core.errors import ResolutionError
-from san_core.meta_learner import MetaLearnerKind
+from san_core.network_config import MetaLearnerKind
 from san_core.resolution import check_trained
 from training.errors import RecipeError
 
@@ -41,6 +41,9 @@ class Recipe(BaseModel):
     )
     meta_learner: MetaLearnerKind = Field(
         MetaLearnerKind.LINEAR, description="what generates the kernels"
+    )
+    knots: tuple[int, ...] = Field(
+        (), description="where a piecewise linear meta learner's slope changes, comma separated"
     )
     generate_stem: bool = Field(True, description="generate the first convolution too")
     shared_batch_norm: bool = Field(False, description="ablation: one batch norm for all")
@@ -107,7 +110,7 @@ class Recipe(BaseModel):
     checkpoint_minutes: float = Field(10.0, gt=0.0, description="minutes between checkpoints")
     checkpoint_steps: int = Field(0, ge=0, description="also every so many steps; 0 is off")
 
-    @field_validator("resolutions", "always", mode="before")
+    @field_validator("resolutions", "always", "knots", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):

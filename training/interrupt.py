@@ -43,7 +43,7 @@ def leave_signals_to_parent(_worker: int, grace: int = _GRACE) -> None:
 
     It still needs batches for the step it is in, and ends its loaders itself. That it does with
     SIGTERM too, so a loader may outlive one by seconds but must not ignore it for good: the parent
-    would wait for it for ever.
+    would never stop waiting for it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda _number, _frame: signal.alarm(grace))

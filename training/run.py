@@ -12,8 +12,9 @@ from torch import nn
 
 from san_core.bundle import Accuracy, Manifest
 from san_core.bundle import load as load_bundle
+from san_core.network_config import NetworkConfig
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.config import Recipe
 from training.data.folder import ImageFolder, index_training
 from training.data.loader import Normaliser, TrainingLoader
@@ -83,6 +84,7 @@ def new_network(recipe: Recipe, num_classes: int) -> ScaleAdaptiveNetwork:
         meta_learner=recipe.meta_learner,
         generate_stem=recipe.generate_stem,
         shared_batch_norm=recipe.shared_batch_norm,
+        knots=recipe.knots,
     )
     return ScaleAdaptiveNetwork(config, initialisation=recipe.initialisation)
 
@@ -123,6 +125,7 @@ def recipe_fields(manifest: Manifest) -> dict[str, Any]:
         "architecture": config.architecture,
         "resolutions": config.resolutions,
         "meta_learner": config.meta_learner,
+        "knots": config.knots,
         "generate_stem": config.generate_stem,
         "shared_batch_norm": config.shared_batch_norm,
         "crop_ratio": manifest.preprocessing.crop_ratio,
@@ -144,8 +147,9 @@ def check_as_bundle(recipe: Recipe, manifest: Manifest) -> None:
 def trainable(network: ScaleAdaptiveNetwork) -> ScaleAdaptiveNetwork:
     """Give a loaded network storage of its own (a bundle's is the mapped file) and gradients.
 
-    Calibrated statistics are dropped: they are those of the network as it was.
+    Calibrated statistics and temperatures are dropped: they are those of the network as it was.
     """
+    network.temperatures = ()
     network.calibrated = nn.ModuleDict()
     own = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     network.load_state_dict(own, assign=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from san_core.bundle import Bundle
 from san_core.export import export
-from san_core.folding import FoldedArchitecture
+from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.engines.cpu_probe import ISA_VARIABLE, CpuDecision, apply
 
@@ -20,12 +20,11 @@ def export_network(
     apply(decision)
     import openvino
 
-    from service.engines.openvino_template import Template
+    from service.engines.openvino_engine import OpenVinoEngine
 
     export(bundle, resolution, Mode.PROXY, directory / "network.safetensors", "safetensors")
-    folded = FoldedArchitecture(bundle.network.skeleton)
-    tensors = folded.fold(bundle.network.generate(resolution, Mode.PROXY))
-    graph = Template.convert(folded.module).fill(tensors)
+    engine = OpenVinoEngine(bundle, threads=1, max_batch=1, decision=decision)
+    graph = engine.graph(OperatingPoint(resolution, Mode.PROXY))
     openvino.save_model(graph, directory / "network.xml", compress_to_fp16=False)
     facts = {
         "architecture": bundle.manifest.network.architecture,

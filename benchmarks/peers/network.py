@@ -38,7 +38,10 @@ class _Preprocessing:
         left, top = (image.width - side) / 2, (image.height - side) / 2
         box = (left, top, left + side, top + side)
         image = image.resize((self._resolution, self._resolution), self._filter, box)
-        return np.asarray(image) * self._scale + self._offset  # [T, T, 3]
+        pixels = np.asarray(image)  # [T, T, 3]
+        if ENGINE == "eager":
+            return pixels * self._scale + self._offset
+        return pixels.astype(np.float32)  # the graph normalises, as it does for san-serve
 
 
 class _Eager:

@@ -71,6 +71,13 @@ PEERS = (
         request=lambda body: form("/classify", "image", body),
     ),
     Peer(
+        "mosec",
+        "Mosec",
+        ("mosec==0.9.8", "pillow"),
+        ("python", str(HERE / "mosec_service.py")),
+        request=lambda body: post("/inference", body),
+    ),
+    Peer(
         "litserve",
         "LitServe",
         ("litserve==0.2.19", "python-multipart", "pillow"),

@@ -1,10 +1,12 @@
 """`san describe`: what a bundle holds, as a table."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
-from san_core.bundle import DEFAULT_BUNDLE, Bundle, load
+from san_core.bundle import DEFAULT_BUNDLE, Accuracy, Bundle, load
 from san_core.cost import cost
+from san_core.mode import Mode
 from san_core.resolution import provenance
 
 HELP = "Show what a bundle holds."
@@ -13,9 +15,26 @@ HELP = "Show what a bundle holds."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("bundle", nargs="?", type=Path, help="default: the embedded one")
+    parser.add_argument(
+        "--all", action="store_true", help="every mode and precision, not the best per resolution"
+    )
 
 
-def describe(bundle: Bundle) -> str:
+EXAMPLES = """examples:
+  san describe
+  san describe mine.safetensors --all"""
+
+
+def best(accuracy: Sequence[Accuracy]) -> list[Accuracy]:
+    """Return the most accurate point of each resolution; of equals the simplest mode."""
+    modes = list(Mode)
+    found: dict[int, Accuracy] = {}
+    for a in sorted(accuracy, key=lambda a: (-a.top1, modes.index(a.mode), a.precision)):
+        found.setdefault(a.resolution, a)
+    return list(found.values())
+
+
+def describe(bundle: Bundle, *, every: bool = False) -> str:
     """Return the description as text."""
     manifest, network = bundle.manifest, bundle.network
     config = manifest.network
@@ -32,23 +51,27 @@ def describe(bundle: Bundle) -> str:
     facts |= {
         key: str(value) for key, value in manifest.provenance.items() if isinstance(value, str)
     }
+    sources = sorted({f"{a.dataset} ({a.n} images)" for a in manifest.accuracy})
+    if sources:
+        facts["measured on"] = "; ".join(sources)
     lines = [f"{name:<14} {value}" for name, value in facts.items()]
     lines += [
         "",
-        f"{'resolution':<22} {'mode':<10} {'prec.':<6} {'MMACs':>7} "
-        f"{'top-1':>7} {'top-5':>7} {'n':>6}  data",
+        f"{'resolution':<22} {'mode':<10} {'prec.':<6} {'MMACs':>7} {'top-1':>7} {'top-5':>7}",
     ]
-    for a in sorted(manifest.accuracy, key=lambda a: a.point, reverse=True):
+    shown = manifest.accuracy if every else best(manifest.accuracy)
+    for a in sorted(shown, key=lambda a: a.point, reverse=True):
         where = f"{a.resolution} {provenance(a.resolution, config.resolutions)}"
         macs = cost(network, a.resolution).macs / 1e6
         lines.append(
-            f"{where:<22} {a.mode:<10} {a.precision:<6} {macs:7.0f} "
-            f"{a.top1:7.2%} {a.top5:7.2%} {a.n:6}  {a.dataset}"
+            f"{where:<22} {a.mode:<10} {a.precision:<6} {macs:7.0f} {a.top1:7.2%} {a.top5:7.2%}"
         )
+    if len(shown) < len(manifest.accuracy):
+        lines.append(f"{len(manifest.accuracy) - len(shown)} more with --all")
     if not manifest.accuracy:
         lines += [
             f"{f'{r} trained':<22} {'-':<10} {'-':<6} {cost(network, r).macs / 1e6:7.0f}"
-            f" {'not measured: run san evaluate':>30}"
+            f" {'not measured: run san prepare':>30}"
             for r in config.resolutions
         ]
     return "\n".join(lines)
@@ -56,5 +79,5 @@ def describe(bundle: Bundle) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Print the description."""
-    print(describe(load(args.bundle)))
+    print(describe(load(args.bundle), every=args.all))
     return 0

@@ -7,15 +7,26 @@ from san_core.bundle import load
 from san_core.export import export
 from san_core.mode import Mode
 
+EXAMPLES = """examples:
+  san export --resolution 144
+  san export mine.safetensors --resolution 96 --format safetensors -o small.safetensors"""
 HELP = "Write the main network of one (resolution, mode) as ONNX or safetensors."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("bundle", type=Path, nargs="?", help="default: the embedded one")
-    parser.add_argument("--resolution", type=int, required=True)
-    parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.PROXY)
-    parser.add_argument("--format", choices=["onnx", "safetensors"], default="onnx")
+    parser.add_argument("--resolution", type=int, required=True, help="image size in pixels")
+    parser.add_argument(
+        "--mode",
+        type=Mode,
+        choices=list(Mode),
+        default=Mode.PROXY,
+        help="how weights between trained sizes are made (default: proxy)",
+    )
+    parser.add_argument(
+        "--format", choices=["onnx", "safetensors"], default="onnx", help="default: onnx"
+    )
     parser.add_argument("-o", "--output", type=Path, help="default: NAME-RESOLUTION-MODE.FORMAT")
 
 

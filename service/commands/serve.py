@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import difflib
+import errno
+import logging
 import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from san_core.command_line import add_fields, given_fields
-from service.errors import SettingsError
+from service.errors import EngineLostError, SettingsError
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.processes.crew import Crew
+    from starlette.types import ASGIApp
+
+logger = logging.getLogger(__name__)
 
 HELP = "Serve a bundle over HTTP: POST /classify?budget_ms=20 with an image as the body."
 
 _GROUPS = {
     "bundle": "what is served, and where",
     "engine": "what runs it",
-    "quantile": "budgets",
+    "promise": "budgets",
     "max_batch": "batching and admission",
     "cache_megabytes": "weight cache",
     "max_body_megabytes": "limits on what a client may send",
     "api_keys": "who may call",
-    "agreement_fraction": "what is observed",
+    "record": "what is observed",
     "drain_grace_s": "life",
 }
 _SECRETS = ("api_keys", "metrics_keys", "admin_keys")
@@ -40,6 +48,11 @@ _FOREIGN = ("SAN_SERVE_", "SAN_RAY_")
 _ALIKE = 0.8
 """Similarity (difflib) from which a name counts as misspelt: one wrong letter in five."""
 _SWITCH_INTERVAL_S = 0.0005
+_BACKLOG = 2048
+EXIT_ENGINE_LOST = 3
+"""The engine's device is lost: whatever supervises the process should start it again."""
+_EXIT_WITHIN_S = 5.0
+"""After a loss: long enough for the requests inside to be told."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     # Until the server takes it there is no bundle that could be read again, and nothing to die of.
     signal.signal(signal.SIGHUP, lambda *_: None)
 
-    # Late: torch takes seconds to import, and --help needs none of it.
+    # Late: --help needs none of it.
     from san_core.bundle import read_manifest
     from service.observability.logs import configure
 
@@ -100,32 +113,88 @@ def run(args: argparse.Namespace) -> int:
     if settings.workers == 1:
         return serve(settings)
 
-    import service.app  # noqa: F401 (workers share what is loaded before they are forked)
-    from service.processes.supervisor import Supervisor
+    from service.http.server import server_options
+    from service.processes.supervisor import supervise
 
-    def work(crew: Crew, listener: socket.socket) -> int:
-        configure(settings.log_level, settings.log_format, crew.index)
-        return serve(settings, crew, listener)
-
-    return Supervisor(settings.host, settings.port, settings.workers, work).run()
+    return supervise(partial(make_worker, settings), **server_options(settings))
 
 
-def serve(
-    settings: Settings, crew: Crew | None = None, listener: socket.socket | None = None
-) -> int:
+def make_worker(settings: Settings) -> tuple[ASGIApp, type[asyncio.Protocol]]:
+    """The application and the protocol of one of several processes, made in that process."""
+    from service.app import make_app, make_service
+    from service.http.server import make_protocol
+    from service.observability.logs import configure
+
+    configure(settings.log_level, settings.log_format, os.getpid())
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    service = make_service(settings)
+    service.on_fatal = _exit_if_lost  # the supervisor starts another
+    return make_app(settings, service, ready_first=True), make_protocol(settings)
+
+
+def serve(settings: Settings) -> int:
     """Serve in this process until told to stop."""
+    begun = time.perf_counter()
+    listener = _bound(settings.host, settings.port)
     from service.app import make_app, make_service
     from service.http.server import Server, server_config
 
-    service = make_service(settings, crew=crew)
+    address = _address(listener)
+    logger.info("running on %s", address)
+    service = make_service(settings)
     app = make_app(settings, service)
     server = Server(server_config(app, settings), service, settings.drain_grace_s)
 
-    def give_up(_: BaseException) -> None:
+    def give_up(error: BaseException) -> None:
         server.should_exit = True
+        _exit_if_lost(error)
+
+    def announce() -> None:
+        facts = {"ready_s": round(time.perf_counter() - begun, 3), "address": address}
+        logger.info("ready", extra={"facts": facts})
 
     service.on_fatal = give_up
-    server.run(sockets=[listener] if listener else None)
+    service.on_ready = announce
+    server.run(sockets=[listener])
+    if service.lost:
+        # At once: what a lost device still owes would be waited for.
+        logging.shutdown()
+        os._exit(EXIT_ENGINE_LOST)
     if service.failure:
         raise SettingsError(service.failure)
     return 0
+
+
+def _exit_if_lost(error: BaseException) -> None:
+    """End the process soon, even if it waits for a device that never answers again."""
+    if isinstance(error, EngineLostError):
+        timer = threading.Timer(_EXIT_WITHIN_S, os._exit, [EXIT_ENGINE_LOST])
+        timer.daemon = True
+        timer.start()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket on the address, before anything else is begun; one sentence if it cannot be had."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+        made.listen(_BACKLOG)  # who comes early waits
+    except OSError as error:
+        made.close()
+        raise SettingsError(_why_not(host, port, error)) from error
+    return made
+
+
+def _why_not(host: str, port: int, error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"Port {port} is taken: stop what listens there, or name another with --port."
+        case errno.EACCES:
+            return f"Port {port} needs rights that this user does not have; name one from 1024 up."
+    return f"Cannot listen on {host}: {error.strerror or error}. Name another address with --host."
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -7,24 +7,65 @@ knows nothing of requests, deadlines or HTTP. It is constructed as
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
+from service.errors import EngineLostError, NotFiniteError
+
+if TYPE_CHECKING:
     from san_core.bundle import Bundle
+    from san_core.cost import Cost
     from san_core.frontier import OperatingPoint
 
 
+Images = NDArray[np.uint8] | NDArray[np.float32]
+"""Pixel values 0 to 255, [n, T, T, 3]: bytes as a decoder gives them. Floats are for pixels that a
+client prepared itself, whose values need not be whole."""
+
+
+_SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
+
+
 def batch_sizes(max_batch: int) -> tuple[int, ...]:
-    """Sizes worth preparing for and measuring: 1, 2, 4 … and the largest."""
-    sizes = {1, max_batch}
-    size = 2
-    while size < max_batch:
-        sizes.add(size)
-        size *= 2
-    return tuple(sorted(sizes))
+    """Sizes worth preparing for and measuring: a batch is padded to the next by a half at most."""
+    larger = range(96, max_batch, 32)
+    return tuple(sorted({size for size in (*_SIZES, *larger) if size < max_batch} | {max_batch}))
+
+
+def finite(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The logits, if each of them is a number; what is not must never be served as an answer."""
+    if not np.isfinite(logits).all():
+        raise NotFiniteError(
+            "The network computed something that is not a number; the answer would mean nothing."
+        )
+    return logits
+
+
+@dataclass(frozen=True)
+class EngineTraits:
+    """In what an engine differs from one that runs a batch after the other, as large as it is."""
+
+    in_flight: int = 1
+    """How many batches may be inside `run` at once: one computes while the next is copied."""
+    pads: bool = False
+    """Whether a batch costs what the next of `batch_sizes` costs."""
+    room_bytes: int | None = None
+    """What ready networks may occupy on the device; None: as the settings say."""
+
+
+def traits(engine: Engine) -> EngineTraits:
+    """An engine's traits; one that says nothing has none."""
+    found: EngineTraits = getattr(engine, "traits", EngineTraits())
+    return found
+
+
+def lost(engine: Engine) -> EngineLostError | None:
+    """Why the engine will never run again in this process; None as long as it does."""
+    found: EngineLostError | None = getattr(engine, "lost", None)
+    return found
 
 
 class RunnableNetwork(Protocol):
@@ -38,11 +79,15 @@ class RunnableNetwork(Protocol):
     def memory_bytes(self) -> int:
         """Memory it occupies, working memory included; what the weight cache counts."""
 
-    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Normalised C-contiguous [n, T, T, 3] (1 <= n <= max_batch) to logits [n, classes].
+    def run(self, images: Images) -> NDArray[np.float32]:
+        """C-contiguous images [n, T, T, 3] (1 <= n <= max_batch) to logits [n, classes].
 
-        Called by one engine thread at a time. The result is the caller's to keep.
+        Normalising is part of the network. Called by as many threads at a time as the engine's
+        traits say. The result is the caller's to keep.
         """
+
+    def finish(self) -> None:
+        """Make ready what is not needed for a first answer: batches. Slow; on any thread, once."""
 
 
 class Engine(Protocol):
@@ -68,6 +113,9 @@ class Engine(Protocol):
 
         Slow; thread-safe; never called on the event loop.
         """
+
+    def cost(self, resolution: int, precision: str) -> Cost:
+        """What one image costs at a shape: multiply-adds and bytes; not for the event loop."""
 
     def close(self) -> None:
         """Release the device; no network built by this engine runs afterwards."""

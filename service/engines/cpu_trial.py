@@ -13,8 +13,12 @@ import time
 from typing import Any
 
 import numpy as np
-import openvino as ov
-from openvino import opset13 as ops
+
+for _name in ("openvino_telemetry", "openvino.tools.ovc"):  # as in service/engines/__init__.py
+    sys.modules[_name] = None  # type: ignore[assignment]
+
+import openvino as ov  # noqa: E402
+from openvino import opset13 as ops  # noqa: E402
 
 _CHANNELS = 64
 _SIDE = 28

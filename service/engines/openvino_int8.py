@@ -16,7 +16,7 @@ from san_core.quantization import quantise_weight
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
+    from numpy.typing import NDArray
 
     from san_core.quantization import Range
 
@@ -24,17 +24,17 @@ _LAYERS = ("Convolution", "GroupConvolution", "MatMul")
 _LEVELS = 256
 
 
-def _weights(place: Any, weight: Tensor) -> Any:
+def _weights(place: Any, weight: NDArray[np.float32]) -> Any:
     """Return weights in int8, in the shape of the constant in their place."""
     from openvino import op
     from openvino import opset13 as ops
 
     values, step = quantise_weight(weight)
     shape = tuple(place.shape)  # of grouped convolutions: [groups, o / groups, i / groups, h, w]
-    leading = next(n for n in range(1, len(shape) + 1) if math.prod(shape[:n]) == step.numel())
+    leading = next(n for n in range(1, len(shape) + 1) if math.prod(shape[:n]) == step.size)
     per_channel = shape[:leading] + (1,) * (len(shape) - leading)
-    constant = op.Constant(values.numpy().reshape(shape), shared_memory=False)
-    steps = op.Constant(step.numpy().reshape(per_channel), shared_memory=False)
+    constant = op.Constant(values.reshape(shape), shared_memory=False)
+    steps = op.Constant(step.reshape(per_channel), shared_memory=False)
     return ops.multiply(ops.convert(constant, "f32"), steps)
 
 
@@ -45,13 +45,14 @@ def _rounded(source: Any, found: Range) -> Any:
     return ops.fake_quantize(source, low, high, low, high, levels=_LEVELS)
 
 
-def quantise(graph: Any, tensors: Mapping[str, Tensor], ranges: Mapping[str, Range]) -> int:
-    """Quantise the layers that have a range, in place; return how many bytes the weights lose.
+def quantise(
+    graph: Any, tensors: Mapping[str, NDArray[np.float32]], ranges: Mapping[str, Range]
+) -> None:
+    """Quantise the layers that have a range, in place.
 
     `graph` is a template filled with `tensors`.
     """
     rounded: dict[tuple[str, int], Any] = {}
-    saved = 0
     for node in graph.get_ordered_ops():
         if node.get_type_name() not in _LAYERS:
             continue
@@ -59,7 +60,6 @@ def quantise(graph: Any, tensors: Mapping[str, Tensor], ranges: Mapping[str, Ran
         layer = place.get_friendly_name().removesuffix(".weight")
         if layer not in ranges:
             continue
-        saved += 3 * tensors[f"{layer}.weight"].numel()
         node.input(1).replace_source_output(_weights(place, tensors[f"{layer}.weight"]).output(0))
         entry = node.input(0)
         before = entry.get_source_output().get_node()
@@ -71,4 +71,3 @@ def quantise(graph: Any, tensors: Mapping[str, Tensor], ranges: Mapping[str, Ran
         if key not in rounded:
             rounded[key] = _rounded(source, ranges[layer])
         entry.replace_source_output(rounded[key].output(0))
-    return saved

@@ -1,179 +1,180 @@
 """One OpenVINO graph per architecture, from which every main network is made by swapping constants.
 
-Converting a torch module takes about a second; cloning the graph and putting other tensors in
-takes milliseconds. Which constant is which tensor is found by content: the architecture is
-converted once with random numbers, and no two tensors of random numbers are alike.
+Converting a torch module takes seconds and needs torch; cloning the graph and putting other tensors
+in takes milliseconds. So templates are kept: those of common architectures come with the package,
+others are converted at first use and left in the cache directory.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import logging
+import math
+import re
 import tempfile
 import threading
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
+from san_core.blueprint import Blueprint
 from service.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor, nn
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from san_core.bundle import Bundle
+    from san_core.preprocessing import Preprocessing
 
 _log = logging.getLogger(__name__)
 
-_EXAMPLE_SIDE = 64
-"""Side of the image the architecture is traced with; the graph takes any other just as well."""
+SHIPPED = Path(__file__).with_name("templates")
+"""Templates that come with the package; `python -m service.engines.templates` makes them."""
+_BLUEPRINT = ["san", "blueprint"]
+"""Where in the graph's runtime information the blueprint stands."""
+_LAYERS = ("Convolution", "GroupConvolution", "MatMul")
 
 
-def _with_random_storage(module: nn.Module) -> nn.Module:
-    """Give a storage-less module random numbers; no constant of it may look redundant."""
-    module = copy.deepcopy(module).to_empty(device="cpu")
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for tensor in module.state_dict().values():
-            if tensor.is_floating_point():  # positive, as some of them are variances
-                tensor.copy_(torch.rand(tensor.shape, generator=generator).add_(0.5))
-            else:
-                tensor.zero_()
-    return module.eval()
-
-
-def _convert(module: nn.Module) -> Any:
-    """Convert a module to a graph with input [n, h, w, 3], all but the channels dynamic.
-
-    The frontend is called directly: `openvino.convert_model` wraps it in telemetry.
-    """
-    import openvino as ov
-    from openvino.frontend import FrontEndManager
-    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
-    from openvino.preprocess import PrePostProcessor
-
-    example = torch.zeros(1, 3, _EXAMPLE_SIDE, _EXAMPLE_SIDE)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of shapes that become numbers, and of TorchScript's age
-        scripted = torch.jit.trace(module, example, check_trace=False)  # type: ignore[no-untyped-call]
-        decoder = TorchScriptPythonDecoder(scripted)  # must outlive the conversion
-        frontend = FrontEndManager().load_by_framework("pytorch")
-        graph = frontend.convert(frontend.load(decoder))
-    graph.reshape(ov.PartialShape([-1, 3, -1, -1]))
-    steps = PrePostProcessor(graph)
-    steps.input().tensor().set_layout(ov.Layout("NHWC"))
-    steps.input().model().set_layout(ov.Layout("NCHW"))
-    return steps.build()
-
-
-def _digest(values: np.ndarray[Any, Any]) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).digest()
-
-
-def _replace(node: Any, other: Any) -> None:
+def replace(node: Any, other: Any) -> None:
+    """Have everything that reads `node` read `other`."""
     for consumer in node.output(0).get_target_inputs():
         consumer.replace_source_output(other.output(0))
-
-
-def _place(constant: Any, name: str) -> Any:
-    """Make an empty place of a constant's shape: a template holds no weights."""
-    from openvino import opset13 as ops
-
-    place = ops.broadcast(np.float32(0.0), np.array(list(constant.shape), np.int64))
-    place.set_friendly_name(name)
-    return place
-
-
-def _make_places(graph: Any, filled: nn.Module) -> None:
-    tensors = {n: t for n, t in filled.state_dict().items() if t.is_floating_point()}
-    owners = {_digest(tensor.numpy()): name for name, tensor in tensors.items()}
-    for node in graph.get_ops():
-        if node.get_type_name() == "Constant" and (name := owners.get(_digest(node.data))):
-            _replace(node, _place(node, name))
-            tensors.pop(name, None)
-    if tensors:
-        raise EngineUnavailableError(
-            f"{type(filled).__name__} cannot run on OpenVINO: its graph has no constant for "
-            f"{', '.join(sorted(tensors)[:3])}. Use the torch engine."
-        )
 
 
 class Template:
     """The graph of a folded architecture, with a named place for each of its tensors."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, blueprint: Blueprint) -> None:
+        self.blueprint = blueprint
         self._graph = graph
         self._lock = threading.Lock()
 
     @classmethod
-    def convert(cls, module: nn.Module) -> Template:
-        """Convert a folded architecture; it needs no storage."""
-        filled = _with_random_storage(module)
-        try:
-            graph = _convert(filled)
-        except RuntimeError as error:
-            raise EngineUnavailableError(
-                f"{type(module).__name__} cannot be converted to OpenVINO: {error}"
-            ) from error
-        _make_places(graph, filled)
-        return cls(graph)
+    def find(cls, bundle: Bundle, directory: Path, versions: str) -> Template:
+        """The template of a bundle's architecture: shipped, kept in `directory`, or made now.
 
-    @classmethod
-    def cached(cls, module: nn.Module, directory: Path, key: str) -> Template:
-        """Read the template that an earlier process converted, or convert it and leave it there.
-
-        `key` names the architecture and the versions of everything that has a say in its graph.
-        A directory that cannot be written, or a file that cannot be read, costs the conversion.
+        `versions` names everything that has a say in how it is made. A directory that cannot be
+        written, or a file that cannot be read, costs the conversion.
         """
-        path = directory / f"template-{hashlib.sha256(key.encode()).hexdigest()[:16]}.xml"
-        try:
-            from openvino import Core
-
-            if path.exists():
-                return cls(Core().read_model(path))
-        except RuntimeError as error:
-            _log.warning("The cached template %s is unreadable and is made again: %s", path, error)
-        template = cls.convert(module)
-        try:
-            template._write(path)
-        except (OSError, RuntimeError) as error:
-            _log.info("The template is not cached: %s", error)
+        template = cls._found(bundle, directory, versions)
+        template._normalise(bundle.manifest.preprocessing)
         return template
 
-    def _write(self, path: Path) -> None:
+    @classmethod
+    def _found(cls, bundle: Bundle, directory: Path, versions: str) -> Template:
+        config = bundle.manifest.network
+        name = shipped_name(config.architecture, config.num_classes, config.generate_stem)
+        key = hashlib.sha256(f"{name} {versions}".encode()).hexdigest()[:16]
+        kept = directory / f"template-{key}.xml"
+        for path in (SHIPPED / f"{name}.xml", kept):
+            if path.exists():
+                try:
+                    return cls.read(path)
+                except (RuntimeError, ValueError, LookupError) as error:
+                    _log.warning("the template %s is unreadable and is made again: %s", path, error)
+        try:
+            from service.engines.openvino_convert import convert
+        except ImportError as error:
+            raise EngineUnavailableError(
+                f"{config.architecture} must be converted once, which needs torch: "
+                "pip install 'san-serve[torch]', or serve it first where that is installed and "
+                f"copy {kept.parent} here"
+            ) from error
+        template = convert(bundle)
+        try:
+            template.write(kept)
+        except (OSError, RuntimeError) as error:
+            _log.info("the template is not kept: %s", error)
+        return template
+
+    @classmethod
+    def read(cls, path: Path) -> Template:
+        """Read what `write` wrote; RuntimeError, ValueError or LookupError if it is damaged."""
+        from openvino import Core
+
+        graph = Core().read_model(path)
+        if not graph.has_rt_info(_BLUEPRINT):
+            raise ValueError("it has no blueprint")
+        return cls(graph, Blueprint.from_json(graph.get_rt_info(_BLUEPRINT).astype(str)))
+
+    def write(self, path: Path) -> None:
         """Move both files of the graph into place, the one that is looked for last."""
         from openvino import serialize
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as beside:
-            draft = Path(beside) / path.name
-            serialize(self._graph, draft)
-            draft.with_suffix(".bin").replace(path.with_suffix(".bin"))
-            draft.replace(path)
+        with self._lock:
+            self._graph.set_rt_info(self.blueprint.to_json(), _BLUEPRINT)
+            with tempfile.TemporaryDirectory(dir=path.parent) as beside:
+                draft = Path(beside) / path.name
+                serialize(self._graph, draft)
+                draft.with_suffix(".bin").replace(path.with_suffix(".bin"))
+                draft.replace(path)
 
-    def fill(self, tensors: Mapping[str, Tensor]) -> Any:
+    def _normalise(self, preprocessing: Preprocessing) -> None:
+        """Make normalising the graph's first step: it takes pixel values, [n, h, w, 3]."""
+        import numpy as np
+        from openvino import opset13 as ops
+
+        (pixels,) = self._graph.get_parameters()
+        consumers = pixels.output(0).get_target_inputs()
+        mean, std = (255.0 * np.asarray(x) for x in (preprocessing.mean, preprocessing.std))
+        centred = ops.subtract(pixels, mean.astype(np.float32))
+        normal = ops.divide(centred, std.astype(np.float32))
+        for consumer in consumers:
+            consumer.replace_source_output(normal.output(0))
+        self._graph.validate_nodes_and_infer_types()
+
+    def fill(self, tensors: Mapping[str, NDArray[np.float32]]) -> Any:
         """Return a graph of its own with `tensors`, a state dict of the folded architecture.
 
         The constants are views of the tensors, and keep them alive.
         """
         from openvino import op
 
-        with self._lock:
-            graph = self._graph.clone()
-        empty = {name for name, tensor in tensors.items() if tensor.is_floating_point()}
+        graph = self._clone()
+        empty = set(tensors)
         for place in graph.get_ops():
             name = place.get_friendly_name()
             if place.get_type_name() == "Broadcast" and name in tensors:
-                values = tensors[name].detach().contiguous().numpy()
-                constant = op.Constant(values.reshape(tuple(place.shape)), shared_memory=True)
+                values = tensors[name].reshape(tuple(place.shape))
+                constant = op.Constant(values, shared_memory=True)
                 constant.set_friendly_name(name)
-                _replace(place, constant)
+                replace(place, constant)
                 empty.discard(name)
         if empty:
             raise EngineUnavailableError(
                 f"The OpenVINO graph has no place for {', '.join(sorted(empty)[:3])}."
             )
         return graph
+
+    def macs(self, resolution: int) -> int:
+        """Count the multiply-adds of one image."""
+        graph = self._clone()
+        graph.reshape([1, resolution, resolution, 3])
+        total = 0
+        for node in graph.get_ops():
+            if node.get_type_name() in _LAYERS:
+                weight, outputs = list(node.input_value(1).shape), list(node.output(0).shape)
+                total += math.prod(outputs) * math.prod(weight) // _outputs(node, weight)
+        return total
+
+    def _clone(self) -> Any:
+        with self._lock:
+            return self._graph.clone()
+
+
+def _outputs(node: Any, weight: list[int]) -> int:
+    """How many output channels a weight has: [o, i, h, w], [g, o / g, i / g, h, w], [o, i]."""
+    if node.get_type_name() == "GroupConvolution":
+        return weight[0] * weight[1]
+    if node.get_type_name() == "MatMul":
+        return weight[0] if node.get_attributes()["transpose_b"] else weight[1]
+    return weight[0]
+
+
+def shipped_name(architecture: str, num_classes: int, generate_stem: bool) -> str:
+    """The file name of an architecture's template, without its suffix."""
+    plain = re.sub(r"[^A-Za-z0-9_]", "-", architecture)
+    return f"{plain}-{num_classes}" + ("" if generate_stem else "-shared-stem")

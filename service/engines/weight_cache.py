@@ -2,6 +2,9 @@
 
 Lives on the event loop; only `build` runs elsewhere. However many requests wait for a point there
 is one build, and a client that gives up does not cancel it for the others.
+
+Some points are protected: those the policy chooses among. What clients pin beside them lives in a
+share of its own, the least recently used out first, and never takes a protected point's place.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ from cachetools import LRUCache
 
 from san_core.frontier import OperatingPoint
 from service.engines.base import RunnableNetwork
+from service.errors import EngineFullError
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
 
 logger = logging.getLogger(__name__)
 
+_GUEST_SHARE = 4
+"""A quarter of the cache is for points that are not protected."""
 DEMAND, BACKGROUND = 0.0, 1.0
 """Urgencies: what a request waits for is built before what is only warmed up."""
 
@@ -53,11 +59,20 @@ class CachedNetwork:
 
 
 class _Store(LRUCache[OperatingPoint, RunnableNetwork]):
-    """An LRU by bytes that counts what it evicts."""
+    """An LRU by bytes and number that counts what it evicts."""
 
-    def __init__(self, capacity: int, facts: CacheFacts) -> None:
+    def __init__(self, capacity: int, most: int, facts: CacheFacts) -> None:
         super().__init__(capacity, getsizeof=lambda network: network.memory_bytes)
         self._facts = facts
+        self._most = most
+
+    def has_room_for(self, size: int) -> bool:
+        return len(self) < self._most and self.currsize + size <= self.maxsize
+
+    def keep(self, network: RunnableNetwork) -> None:
+        self[network.point] = network
+        while len(self) > self._most:
+            self.popitem()
 
     def popitem(self) -> tuple[OperatingPoint, RunnableNetwork]:
         self._facts.evictions += 1
@@ -68,6 +83,10 @@ def _told(task: asyncio.Task[RunnableNetwork]) -> None:
     """Log a failed build here: it may be that nobody waits for it."""
     if not task.cancelled() and (error := task.exception()):
         logger.error("%s failed", task.get_name(), exc_info=error)
+
+
+def _closed(point: OperatingPoint) -> RunnableNetwork:
+    raise RuntimeError(f"{point} was asked of a cache that is closed")
 
 
 class WeightCache:
@@ -89,7 +108,10 @@ class WeightCache:
         self._clock = clock
         self._on_built = on_built
         self._max_networks = max_networks
-        self._store = _Store(capacity_bytes, self.facts)
+        self._capacity_bytes = capacity_bytes
+        self._protected: frozenset[OperatingPoint] | None = None
+        self._store = self._guests = _Store(capacity_bytes, max_networks, self.facts)
+        """Protected points, and the others; the same until points are protected."""
         self._entries: dict[OperatingPoint, CachedNetwork] = {}
         self._sizes: dict[OperatingPoint, int] = {}
         """Bytes of every network that was ever kept, or found too large for it."""
@@ -97,29 +119,69 @@ class WeightCache:
         """On their way, but evicted already."""
         self._building: dict[OperatingPoint, asyncio.Task[RunnableNetwork]] = {}
 
+    def protect(self, points: Iterable[OperatingPoint]) -> None:
+        """Keep these whatever else is asked for; the others share what is left."""
+        self._protected = frozenset(points)
+        self._divide()
+
+    def enlarge(self, capacity_bytes: int) -> None:
+        """Let the networks occupy more."""
+        if capacity_bytes > self._capacity_bytes:
+            self._capacity_bytes = capacity_bytes
+            self._divide()
+
+    def _divide(self) -> None:
+        """Share out the room, and put everything in its place."""
+        ready = [store[point] for store in self._stores for point in tuple(store)]
+        size, most = self._capacity_bytes, self._max_networks
+        if self._protected is None:
+            self._store = self._guests = _Store(size, most, self.facts)
+        else:
+            guest_size, guest_most = size // _GUEST_SHARE, max(1, most // _GUEST_SHARE)
+            self._store = _Store(size - guest_size, max(1, most - guest_most), self.facts)
+            self._guests = _Store(guest_size, guest_most, self.facts)
+        for network in ready:
+            self._home(network.point).keep(network)
+
+    def is_protected(self, point: OperatingPoint) -> bool:
+        """Whether no client's pin can take the point's place."""
+        return self._protected is None or point in self._protected
+
+    @property
+    def _stores(self) -> tuple[_Store, ...]:
+        return (self._store,) if self._guests is self._store else (self._store, self._guests)
+
+    def _home(self, point: OperatingPoint) -> _Store:
+        return self._store if self.is_protected(point) else self._guests
+
     def __contains__(self, point: object) -> bool:
-        return point in self._store
+        return any(point in store for store in self._stores)
 
     def __len__(self) -> int:
-        return len(self._store)
+        return sum(map(len, self._stores))
 
     @property
     def bytes(self) -> int:
         """Bytes that the cached networks occupy."""
-        return int(self._store.currsize)
+        return sum(int(store.currsize) for store in self._stores)
 
     @property
     def capacity_bytes(self) -> int:
         """Bytes that they may occupy."""
-        return int(self._store.maxsize)
+        return self._capacity_bytes
+
+    @property
+    def guest_builds(self) -> int:
+        """How many points that are not protected are on their way."""
+        return sum(not self.is_protected(point) for point in self._building)
 
     def points(self) -> tuple[OperatingPoint, ...]:
         """What is ready."""
-        return tuple(self._store)
+        return tuple(point for store in self._stores for point in store)
 
     def entries(self) -> tuple[CachedNetwork, ...]:
         """What is known of each ready network, least recently used first."""
-        return tuple(self._entries[point] for point in self._store)
+        return tuple(self._entries[point] for point in self.points())
 
     def is_building(self, point: OperatingPoint) -> bool:
         """Whether the point is on its way."""
@@ -131,12 +193,15 @@ class WeightCache:
 
     def has_room_for(self, point: OperatingPoint) -> bool:
         """Whether nothing has to go for it; yes if its size is not known, which it then will be."""
-        size = self._sizes.get(point, 0)
-        return len(self) < self._max_networks and self.bytes + size <= self.capacity_bytes
+        return self._home(point).has_room_for(self._sizes.get(point, 0))
+
+    def peek(self, point: OperatingPoint) -> RunnableNetwork | None:
+        """The network if it is cached; does not count as a use."""
+        return next((store.get(point) for store in self._stores if point in store), None)
 
     def ready(self, point: OperatingPoint) -> RunnableNetwork | None:
         """The network if it is cached; counts as a use."""
-        network = self._store.get(point)
+        network = self._home(point).get(point)
         if network is None:
             self.facts.misses += 1
         else:
@@ -166,7 +231,7 @@ class WeightCache:
     async def warm(self, points: Iterable[OperatingPoint]) -> None:
         """Build what is missing, one after the other, behind anything a request waits for."""
         for point in points:
-            if point in self._store:
+            if point in self:
                 continue
             with suppress(Exception):  # logged where it happened; the others are worth a try
                 await asyncio.shield(self.request(point, BACKGROUND))
@@ -176,7 +241,7 @@ class WeightCache:
         on_its_way = point in self._building
         if on_its_way:
             self._unwanted.add(point)
-        return self._store.pop(point, None) is not None or on_its_way
+        return self._home(point).pop(point, None) is not None or on_its_way
 
     def adopt(self, network: RunnableNetwork) -> None:
         """Take in a network that was built elsewhere."""
@@ -188,11 +253,21 @@ class WeightCache:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._store.clear()
+        for store in self._stores:
+            store.clear()
+        # Both lead back to the deployment, whose first one no garbage collection looks at.
+        self._build, self._on_built = _closed, lambda *_: None
 
     async def _make(self, point: OperatingPoint, urgency: float) -> RunnableNetwork:
         try:
-            network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
+            try:
+                network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
+            except EngineFullError as error:
+                logger.warning("%s Half of the networks make room.", error)
+                for store in self._stores:
+                    for _ in range((len(store) + 1) // 2):
+                        store.popitem()
+                network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -216,27 +291,29 @@ class WeightCache:
 
     def _keep(self, network: RunnableNetwork, build_ms: float | None = None) -> None:
         self._sizes[network.point] = network.memory_bytes
-        if network.memory_bytes > self._store.maxsize:
+        store = self._home(network.point)
+        if network.memory_bytes > store.maxsize:
             logger.warning(
-                "weights of %s (%d bytes) exceed the cache (%d bytes): they are built for each use",
+                "weights of %s (%d bytes) exceed their part of the cache (%d bytes): they are "
+                "built for each use",
                 network.point,
                 network.memory_bytes,
-                self.capacity_bytes,
+                store.maxsize,
             )
             return
-        self._store[network.point] = network
-        while len(self._store) > self._max_networks:
-            self._store.popitem()
+        store.keep(network)
         made = CachedNetwork(network.point, network.memory_bytes, self._clock(), build_ms)
         self._entries = {
-            point: made if point == network.point else self._entries[point] for point in self._store
+            point: made if point == network.point else self._entries[point]
+            for point in self.points()
+            if point == network.point or point in self._entries
         }
 
     def snapshot(self) -> dict[str, Any]:
         """The facts and the sizes, for export."""
         return {
             **vars(self.facts),
-            "networks": len(self._store),
+            "networks": len(self),
             "bytes": self.bytes,
             "capacity_bytes": self.capacity_bytes,
         }

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -19,12 +17,22 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
-from service.observability.ledger import Accuracy, Histogram, Ledger
-from service.processes.merging import merged, write
+from service.observability.ledger import (
+    ACCURACY,
+    BUDGETS,
+    CANDIDATE,
+    RELOADS,
+    Accuracy,
+    Histogram,
+    Ledger,
+)
+from service.request.request import Outcome
+from service.runtime.cgroups import cpu_quota, memory_limit
 
 if TYPE_CHECKING:
-    from service.processes.crew import Facts
+    from service.engines.base import Engine
     from service.serving.deployment import Deployment
     from service.serving.service import Service
 
@@ -36,7 +44,11 @@ def _histogram(
 ) -> HistogramMetricFamily:
     family = HistogramMetricFamily(name, help_text, labels=labels)
     for values, histogram in series:
-        family.add_metric(values, histogram.cumulative(), histogram.sum)
+        buckets = [
+            (bound, count, Exemplar({"trace_id": trace[0]}, trace[1])) if trace else (bound, count)
+            for bound, count, trace in histogram.cumulative()
+        ]
+        family.add_metric(values, buckets, histogram.sum)
     return family
 
 
@@ -55,13 +67,23 @@ def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
     return family
 
 
-def _requests(ledger: Ledger) -> Iterator[Family]:
+def _by_version(
+    counted: Mapping[tuple[str, str], int], results: Iterable[str], version: str
+) -> Iterator[tuple[list[str], float]]:
+    """Every result of the version that serves, counted or not, and what others have counted."""
+    for result, of in dict.fromkeys([*((r, version) for r in results), *counted]):
+        yield [result, of], float(counted.get((result, of), 0))
+
+
+def _requests(ledger: Ledger, version: str) -> Iterator[Family]:
     labels = ["resolution", "mode", "outcome"]
+    # Every outcome from the start: what appears with its first event cannot be seen to increase.
+    never = dict.fromkeys(("none", "none", str(outcome), "none") for outcome in Outcome)
     yield _counter(
         "san_requests",
-        "Requests by operating point and outcome.",
-        labels,
-        ((list(key), float(n)) for key, n in ledger.requests.items()),
+        "Requests by operating point, outcome and the bundle's version.",
+        [*labels, "version"],
+        ((list(key), float(ledger.requests[key])) for key in never | ledger.requests),
     )
     yield _histogram(
         "san_request_duration_seconds",
@@ -77,13 +99,13 @@ def _requests(ledger: Ledger) -> Iterator[Family]:
     )
     yield _counter(
         "san_budgets",
-        "Answered requests by what became of their budget (met, missed, infeasible, none).",
-        ["result"],
-        (([r], float(ledger.budgets[r])) for r in ("met", "missed", "infeasible", "none")),
+        "Requests by what became of their budget (met, missed, refused, infeasible, none).",
+        ["result", "version"],
+        _by_version(ledger.budgets, BUDGETS, version),
     )
     yield _histogram(
         "san_prediction_ratio",
-        "Time spent over time predicted: above 1 the prediction was too hopeful.",
+        "Time spent over its predicted median: half of all answers are above 1.",
         [],
         [([], ledger.prediction_error)],
     )
@@ -95,7 +117,13 @@ def _requests(ledger: Ledger) -> Iterator[Family]:
     )
 
 
-def _accuracy(ledger: Ledger) -> Iterator[Family]:
+def _accuracy(ledger: Ledger, version: str) -> Iterator[Family]:
+    yield _counter(
+        "san_accuracy_served",
+        "Answers by whether they are as accurate as what an idle host buys (kept, short).",
+        ["result", "version"],
+        _by_version(ledger.accuracy_served, ACCURACY, version),
+    )
     for name, help_text, value in (
         (
             "san_expected_accuracy_sum",
@@ -112,6 +140,11 @@ def _accuracy(ledger: Ledger) -> Iterator[Family]:
             "san_accuracy_given_up_count",
             "Answers whose resolution was lowered by load.",
             ledger.given_up_count,
+        ),
+        (
+            "san_accuracy_shortfall_sum",
+            "Sum of the accuracy that an idle host would have bought on top.",
+            ledger.shortfall_sum,
         ),
     ):
         yield _counter(name, help_text, [], [([], float(value))])
@@ -137,21 +170,29 @@ def _truth(name: str, what: str, table: dict[str, Accuracy]) -> Iterator[Family]
 
 
 def _load(service: Service) -> Iterator[Family]:
-    admission, load = service.admission, service.machinery.load
+    admission, schedule = service.admission, service.machinery.schedule
     yield _gauge("san_inflight_requests", "Requests inside.", admission.inside)
     yield _gauge("san_inflight_bytes", "Bytes of request bodies inside.", admission.bytes)
     yield _gauge(
         "san_backlog_seconds",
         "Time the work in flight will take.",
-        load.drain_ms(service.clock()) / 1000,
+        schedule.drain_ms(service.clock()) / 1000,
     )
-    yield _gauge("san_workers", "Processes that serve the port.", 1)
+    yield _gauge(
+        "san_arrival_rate",
+        "Images per second that arrive while there is work.",
+        1000 * schedule.rate,
+    )
     yield _counter(
-        "san_worker_restarts",
-        "Workers that were started in the place of one that died.",
+        "san_engine_busy_seconds",
+        "Time the engine spent running batches; its rate is the share in use.",
         [],
-        [([], float(service.crew.successor))],
+        [([], service.ledger.engine_ms / 1000)],
     )
+    yield _gauge(
+        "san_cpu_quota_cores", "Cores that the CPU quota leaves; 0: no quota.", cpu_quota() or 0.0
+    )
+    yield _gauge("san_memory_limit_bytes", "Memory limit; 0: none.", memory_limit() or 0)
     yield _gauge("san_ready", "1 if the service is ready.", float(service.is_ready))
     yield _gauge(
         "san_loop_lag_seconds",
@@ -160,9 +201,39 @@ def _load(service: Service) -> Iterator[Family]:
     )
     yield _counter(
         "san_reloads",
-        "Bundle swaps by result (swapped, failed).",
+        "Bundle swaps by result (swapped, promoted, rolled_back, failed).",
         ["result"],
-        (([r], float(service.ledger.reloads[r])) for r in ("swapped", "failed")),
+        (([r], float(service.ledger.reloads[r])) for r in RELOADS),
+    )
+    swapped = GaugeMetricFamily(
+        "san_bundle_swapped_timestamp_seconds",
+        "When a bundle began to serve, was tried or was taken back.",
+        labels=["result", "version"],
+    )
+    for event in service.rollout.events:
+        swapped.add_metric([event.result, event.version], event.at_s)
+    yield swapped
+    yield _counter(
+        "san_candidate_pictures",
+        "Pictures that a candidate and the bundle that serves answered (same, different).",
+        ["result"],
+        (([r], float(service.ledger.candidate[r])) for r in CANDIDATE),
+    )
+    yield _gauge(
+        "san_candidate_share",
+        "Share of the clients that a candidate serves.",
+        service.rollout.share,
+    )
+    answers = service.answers
+    for name, help_text, value in (
+        ("hits", "Pictures whose exact answer was known.", answers.facts.hits if answers else 0),
+        ("misses", "Pictures that were new.", answers.facts.misses if answers else 0),
+    ):
+        yield _counter(f"san_answer_cache_{name}", help_text, [], [([], float(value))])
+    yield _gauge(
+        "san_answer_cache_bytes",
+        "Bytes of exact answers kept.",
+        answers.size_bytes if answers else 0,
     )
     yield _histogram(
         "san_batch_size", "Requests per run of the engine.", [], [([], service.ledger.batches)]
@@ -172,7 +243,7 @@ def _load(service: Service) -> Iterator[Family]:
 def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     facts, cache = deployment.cache.facts, deployment.cache
     yield _gauge(
-        "san_queue_depth", "Decoded requests that wait for the engine.", deployment.loop.depth
+        "san_queue_depth", "Decoded requests that wait for the engine.", deployment.executor.depth
     )
     for name, help_text, value in (
         ("hits", "Weights found in the cache.", facts.hits),
@@ -192,16 +263,37 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
         [],
         [([], service.ledger.builds)],
     )
-    now = service.clock()
+    yield from _device(deployment.engine)
+    scheduler = deployment.scheduler
+    yield _gauge(
+        "san_engine_price",
+        "What a millisecond of the engine is worth to others, in accuracy; 0: nobody waits.",
+        scheduler.price,
+    )
+    yield _gauge("san_promise_target", "Share of promises to be kept.", scheduler.promise)
+    for name, help_text, value in (
+        ("made", "Requests let in because they would be in time.", scheduler.calibration.promised),
+        ("kept", "Requests let in so that were in time.", scheduler.calibration.kept),
+    ):
+        yield _counter(f"san_promises_{name}", help_text, [], [([], float(value))])
+    bound = GaugeMetricFamily(
+        "san_prediction_bound_ratio",
+        "Factor on a predicted median within which the promised share of answers stays.",
+        labels=["state"],
+    )
+    for state, spread in scheduler.spreads.items():
+        bound.add_metric([state], spread.bound)
+    yield bound
     yield _gauge(
         "san_latency_drift_ratio",
         "Recent latencies over those measured at start; 1: nothing changed.",
-        deployment.model.drift(now),
+        deployment.model.drift,
     )
     labels = ["resolution", "mode", "precision"]
     latency = GaugeMetricFamily(
         "san_point_latency_seconds",
-        "Predicted forward time alone, per frontier point and quantile.",
+        "Predicted time alone, per frontier point: its forward's median, and with the spread of "
+        "whole times at the promised share.",
         labels=[*labels, "quantile"],
     )
     accuracy = GaugeMetricFamily(
@@ -210,10 +302,9 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     for listing in deployment.frontier:
         point = listing.point
         values = [str(point.resolution), str(point.mode), point.precision]
+        median = deployment.model.forward_ms(listing.shape) / 1000
         for q in (0.5, 0.95, 0.99):
-            latency.add_metric(
-                [*values, str(q)], deployment.model.forward_ms(listing.shape, 1, q, now) / 1000
-            )
+            latency.add_metric([*values, str(q)], median * scheduler.whole.alone.at(q))
         if listing.accuracy is not None:
             accuracy.add_metric(values, listing.accuracy)
     yield latency
@@ -232,6 +323,18 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     yield info
 
 
+def _device(engine: Engine) -> Iterator[Family]:
+    """What a GPU's engine tells about itself; the others have nothing of the kind."""
+    found: dict[str, float] = engine.metrics() if hasattr(engine, "metrics") else {}
+    family = GaugeMetricFamily(
+        "san_device", "Memory and graphs of the GPU, by fact.", labels=["fact"]
+    )
+    for fact, value in found.items():
+        family.add_metric([fact], value)
+    if found:
+        yield family
+
+
 class _ServiceCollector(Collector):
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -239,37 +342,26 @@ class _ServiceCollector(Collector):
     def collect(self) -> Iterator[Any]:
         """Every family, from the facts as they stand."""
         service = self._service
-        yield from _requests(service.ledger)
-        yield from _accuracy(service.ledger)
+        deployment = service.deployment
+        version = deployment.manifest.version if deployment is not None else "none"
+        yield from _requests(service.ledger, version)
+        yield from _accuracy(service.ledger, version)
         yield from _load(service)
-        if service.deployment is not None:
-            yield from _deployment(service, service.deployment)
+        if deployment is not None:
+            yield from _deployment(service, deployment)
 
 
 class Exporter:
-    """Renders the metrics of one service, of all its workers if there are several."""
+    """Renders the metrics of one service."""
 
     def __init__(self, service: Service) -> None:
-        self._crew = service.crew
-        self._crew.on("count", self._count)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_ServiceCollector(service))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    async def render(self, accept: str) -> tuple[bytes, str]:
+    def render(self, accept: str) -> tuple[bytes, str]:
         """The body and its content type."""
         encode, content_type = choose_encoder(accept)
-        directory = self._crew.directory
-        if directory is None:
-            return encode(self._registry), content_type
-        await self._crew.ask("count")
-        await self._count({})
-        return await asyncio.to_thread(lambda: encode(merged(directory))), content_type
-
-    async def _count(self, _: Facts) -> Facts:
-        """Write down what was counted, for whichever worker is asked to tell."""
-        assert self._crew.directory is not None
-        write(self._registry.collect(), self._crew.directory, os.getpid())
-        return {}
+        return encode(self._registry), content_type

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from san_core.errors import SanError
 from service.errors import PROBLEM_JSON, ClientGoneError, HttpError, ParameterError, Problem
+from service.http.hints import hint
 from service.http.protocol import FIRST_BYTE
 from service.runtime.clock import Clock
 
@@ -74,14 +75,16 @@ class RequestId:
         await self._app(scope, receive, identified)
 
 
-def as_problem(error: Exception, request_id: str | None) -> Problem:
+def as_problem(error: Exception, scope: Scope) -> Problem:
     """Any error as a problem; the framework's own are translated first."""
+    request_id: str | None = scope.get(REQUEST_ID)
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
         error = ParameterError(f"{where}: {first['msg']}.", where)
     elif isinstance(error, HTTPException):
-        error = HttpError(error.status_code, str(error.detail), dict(error.headers or {}))
+        meant = hint(error.status_code, scope["method"], scope["path"])
+        error = HttpError(error.status_code, str(error.detail), dict(error.headers or {}), meant)
     elif not isinstance(error, SanError):
         logger.error("unforeseen", exc_info=error, extra={"facts": {"request_id": request_id}})
     return Problem(error, request_id)
@@ -110,7 +113,7 @@ class Problems:
         except ClientGoneError:
             return
         except Exception as error:
-            problem = as_problem(error, scope[REQUEST_ID])
+            problem = as_problem(error, scope)
             if not started:
                 await _send(send, problem)
 

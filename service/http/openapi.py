@@ -1,4 +1,7 @@
-"""What the OpenAPI document says beyond the routes: every error is a problem, of its own type."""
+"""What the OpenAPI document says beyond the routes.
+
+An introduction, the keys, and every error as a problem of its own type with a real example.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,118 @@ from service.http.schemas import FeedbackRequest, ProblemSchema
 
 Responses = dict[int | str, dict[str, Any]]
 
-_DESCRIPTIONS = {
-    400: "Not an image, corrupt or truncated",
-    401: "No API key, or a wrong one",
-    403: "Not allowed from another machine without a key",
-    404: "Nothing of that name is here",
-    408: "The body came too slowly",
-    409: "It cannot be done as things stand",
-    413: "Too many bytes, pixels, scans or frames",
-    415: "An image format that is not decoded",
-    422: "A parameter cannot be used, or the budget is impossible and on_miss=refuse",
-    429: "Overloaded, at the door or in the queue; Retry-After says when to come back",
-    503: "Not ready, or draining",
+DESCRIPTION = """
+Send an image and say how long you can wait. The service picks the image size that gives the best
+accuracy in that time, classifies, and says what it chose, why, and whether the deadline was met.
+
+```
+curl --data-binary @photo.jpg 'http://localhost:8000/classify?budget_ms=20'
+```
+
+- **budget**: milliseconds from the first byte received to the first byte of the answer. Receiving,
+  queueing, decoding and the network all count; the way to and from the service does not.
+- **resolution**: side of the square that the network sees, in pixels. Larger is slower and more
+  accurate.
+- **mode**: how weights for a size between the trained ones are made. Leave it out: the measured
+  best is taken.
+- **precision**: `float` or `int8` arithmetic.
+- **operating point**: one (resolution, mode, precision), with its measured accuracy and its latency
+  on this host.
+
+Every error is `application/problem+json` with a sentence in `detail` that says what to do. Keys, if
+the service asks for them, go into `Authorization: Bearer KEY` or `X-API-Key: KEY`.
+""".strip()
+
+TAGS = [
+    {"name": "classify", "description": "The service itself."},
+    {"name": "resolutions", "description": "What this host can offer, and what it would choose."},
+    {"name": "feedback", "description": "Ground truth that arrives later."},
+    {"name": "operations", "description": "Probes, metrics, reload."},
+    {
+        "name": "open inference protocol",
+        "description": "The same for clients of Triton, KServe and MLServer.",
+    },
+]
+
+_BUSY = {"retry_after_ms": 42.0}
+_PROBLEMS: dict[int, tuple[str, str, str, str, dict[str, Any]]] = {
+    400: (
+        "Not an image, corrupt or truncated",
+        "not-an-image",
+        "Not an image",
+        "These bytes are not an image in a format that is known here.",
+        {},
+    ),
+    401: (
+        "No API key, or a wrong one",
+        "unauthorised",
+        "An API key is needed",
+        "Send an API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'.",
+        {},
+    ),
+    403: (
+        "Not allowed from another machine without a key",
+        "forbidden",
+        "Not allowed",
+        "Set SAN_ADMIN_KEYS to use /admin from another machine or beside API keys.",
+        {},
+    ),
+    404: (
+        "Nothing of that name is here",
+        "not-found",
+        "Not Found",
+        "There is nothing at /clasify; did you mean /classify? /docs lists the routes.",
+        {},
+    ),
+    408: (
+        "The body came too slowly",
+        "slow-client",
+        "The body came too slowly",
+        "The body did not arrive within 10 s.",
+        {},
+    ),
+    409: (
+        "It cannot be done as things stand",
+        "repeated-feedback",
+        "Feedback was given before",
+        "Feedback for this request was given before.",
+        {},
+    ),
+    413: (
+        "Too many bytes, pixels, scans or frames",
+        "body-too-large",
+        "The body is too large",
+        "The body has 31457280 bytes; at most 20971520 are taken.",
+        {},
+    ),
+    415: (
+        "An image format that is not decoded",
+        "unsupported-format",
+        "Unsupported format",
+        "PSD images are not decoded here.",
+        {},
+    ),
+    422: (
+        "A parameter cannot be used, or the budget is impossible and on_miss=refuse",
+        "impossible-budget",
+        "No operating point is that fast",
+        "No point fits 1 ms: the fastest, 64 px (ideal, int8), takes 4.8 ms on this host.",
+        {"smallest_budget_ms": 4.8, "expected_accuracy": 0.247},
+    ),
+    429: (
+        "Overloaded, at the door or in the queue; Retry-After says when to come back",
+        "overloaded",
+        "Overloaded",
+        "The load leaves no room for 5 ms: even the fastest point would take 31 ms.",
+        _BUSY,
+    ),
+    503: (
+        "Not ready, or draining",
+        "not-ready",
+        "Not ready",
+        "Loading the bundle and measuring this host.",
+        {"retry_after_ms": 1000.0},
+    ),
 }
 # Named here because routes that read their bodies themselves cannot name them to the framework.
 _ALSO: tuple[type[BaseModel], ...] = (ProblemSchema, FeedbackRequest)
@@ -45,16 +148,36 @@ def problem(description: str) -> dict[str, Any]:
 
 
 def problems(*statuses: int) -> Responses:
-    """The problems a route may answer, beside those that any may."""
-    return {status: problem(_DESCRIPTIONS[status]) for status in statuses}
+    """The problems a route may answer, each with an example, beside those that any may."""
+    found: Responses = {}
+    for status in statuses:
+        description, kind, title, detail, members = _PROBLEMS[status]
+        found[status] = problem(description)
+        found[status]["content"][PROBLEM_JSON]["example"] = {
+            "type": f"urn:san-serve:problem:{kind}",
+            "title": title,
+            "status": status,
+            "detail": detail,
+            "request_id": "5c1f0c4be6d14a0f9d2f1a77",
+            "error": detail,
+            **members,
+        }
+    return found
 
 
 class Api(FastAPI):
     """FastAPI that leaves errors to the `Problems` layer, and shows them so in its document."""
 
     def __init__(self, **options: Any) -> None:
-        # With a default the framework leaves its own 422 out.
-        super().__init__(responses={"default": problem("Any other problem")}, **options)
+        super().__init__(
+            # With a default the framework leaves its own 422 out.
+            responses={"default": problem("Any other problem")},
+            description=DESCRIPTION,
+            openapi_tags=TAGS,
+            docs_url=None,  # a page of our own, which needs no other host
+            redoc_url=None,
+            **options,
+        )
 
     def build_middleware_stack(self) -> ASGIApp:
         """The router alone. Starlette's own layers would answer errors before `Problems` could."""
@@ -63,7 +186,13 @@ class Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The document."""
         document = super().openapi()
-        schemas = document["components"]["schemas"]
+        components = document["components"]
         for model in _ALSO:
-            schemas.setdefault(model.__name__, model.model_json_schema())
+            components["schemas"].setdefault(model.__name__, model.model_json_schema())
+        components["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        }
+        # An empty one first: without SAN_API_KEYS no key is asked for.
+        document["security"] = [{}, {"bearer": []}, {"key": []}]
         return document

@@ -19,11 +19,15 @@ class BudgetSchema(BaseModel):
     """What was allowed, what was predicted, what it took."""
 
     budget_ms: float | None = Field(description="what the client allowed; null if it did not say")
-    predicted_ms: float = Field(description="total predicted when the point was chosen")
+    predicted_ms: float = Field(description="median total predicted when the point was chosen")
+    bound_ms: float = Field(description="the total that the promised share of answers keeps")
+    estimated: bool = Field(
+        False, description="the point was not measured here yet: its times lie between others'"
+    )
     spent_ms: float = Field(
         description="from the first byte received to the answer's first byte sent"
     )
-    met: bool
+    met: bool | None = Field(description="null if the client named no budget")
 
 
 class TimingSchema(BaseModel):
@@ -37,25 +41,33 @@ class TimingSchema(BaseModel):
     total: float
 
 
-class ClassifySchema(BaseModel):
-    """The answer to one image."""
+class ChoiceSchema(BaseModel):
+    """What was chosen, why, and how long it took."""
 
     request_id: str
     model: str
     model_version: str
-    predictions: list[PredictionSchema]
     resolution: int
     mode: Literal["proxy", "ideal", "data_free"]
     precision: Literal["float", "int8"]
     expected_accuracy: float | None = Field(
-        description="top-1 accuracy of this operating point: measured, or on a line between the "
-        "nearest evaluated resolutions if the client pinned one that was never evaluated; null if "
-        "the bundle has no evaluation"
+        description="top-1 accuracy of this operating point on the bundle's evaluation images; "
+        "null outside of what was evaluated"
+    )
+    accuracy_source: Literal["measured", "interpolated"] | None = Field(
+        description="`measured`: this point was evaluated. `interpolated`: it lies between two "
+        "that were. null: no accuracy is claimed"
     )
     reason: str = Field(description="why this point was chosen")
     weights: Literal["cached", "generated"]
     budget: BudgetSchema
     timing_ms: TimingSchema
+
+
+class ClassifySchema(ChoiceSchema):
+    """The answer to one image."""
+
+    predictions: list[PredictionSchema]
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -68,10 +80,13 @@ class ClassifySchema(BaseModel):
                 "mode": "proxy",
                 "precision": "float",
                 "expected_accuracy": 0.71,
-                "reason": "160 px (proxy) is the most accurate point that fits (predicted 9.1 ms "
-                "of 19.8 ms left); the next, 192 px (proxy), would take 20.4 ms.",
+                "accuracy_source": "measured",
+                "reason": "160 px (proxy) buys the most accuracy in time (predicted 7.1 ms of "
+                "19.8 ms left); the next, 192 px (proxy), would take 15.4 ms and be in time in 96 "
+                "of 100 cases.",
                 "weights": "cached",
-                "budget": {"budget_ms": 20, "predicted_ms": 9.3, "spent_ms": 7.9, "met": True},
+                "budget": {"budget_ms": 20, "predicted_ms": 7.3, "bound_ms": 10.2,
+                    "spent_ms": 7.9, "met": True},
                 "timing_ms": {
                     "receive": 0.2, "queue": 0.1, "decode": 3.0, "weights": 0.0,
                     "forward": 4.1, "total": 7.9,
@@ -79,6 +94,37 @@ class ClassifySchema(BaseModel):
             }
         }
     )  # fmt: skip
+
+
+class ImageAnswerSchema(BaseModel):
+    """What one of several images was found to be."""
+
+    request_id: str = Field(description="for feedback on this image")
+    predictions: list[PredictionSchema]
+
+
+class ClassifyManySchema(ChoiceSchema):
+    """The answer to several images: one operating point and one budget for all."""
+
+    answers: list[ImageAnswerSchema]
+
+
+class PlanSchema(BaseModel):
+    """What would be chosen now for an image that nobody has sent."""
+
+    budget_ms: float | None
+    resolution: int
+    mode: str
+    precision: str
+    verdict: Literal["serve", "late", "impossible", "overloaded", "cold", "inaccurate"] = Field(
+        description="`serve`: it would be in time. `late`: answered, but late. Else the refusal"
+    )
+    fits: bool = Field(description="whether the verdict is `serve`")
+    reason: str
+    predicted_ms: float
+    expected_accuracy: float | None
+    accuracy_source: Literal["measured", "interpolated"] | None
+    cached: bool = Field(description="whether its weights are ready")
 
 
 class ProblemSchema(BaseModel):
@@ -118,6 +164,9 @@ class OperatingPointSchema(BaseModel):
     mode: str
     precision: str
     provenance: Literal["trained", "interpolated", "extrapolated"]
+    crop_ratio: float = Field(
+        description="side of the centred square that is classified, over the image's shorter side"
+    )
     accuracy: AccuracySchema | None
     latency_ms: dict[str, LatencySchema] = Field(
         description="by batch size, as a string: 1 and the largest"
@@ -171,7 +220,7 @@ class ResolutionsSchema(BaseModel):
     quantile: float = Field(description="the latency quantile a choice must fit the budget with")
     max_batch: int
     crop_ratio: float = Field(
-        description="side of the centred square that is classified, over the image's shorter side"
+        description="crop of the largest operating point; every point says its own"
     )
     drift: float = Field(
         description="recent latencies over those measured at start; 1: nothing changed"
@@ -220,14 +269,6 @@ class ModelSchema(BaseModel):
     provenance: dict[str, Any]
 
 
-class WorkerSchema(BaseModel):
-    """The process that answers."""
-
-    index: int
-    of: int
-    pid: int
-
-
 class VersionSchema(BaseModel):
     """What runs here."""
 
@@ -236,7 +277,7 @@ class VersionSchema(BaseModel):
     engine: str | None
     device: str | None
     engine_facts: dict[str, str]
-    worker: WorkerSchema
+    pid: int
 
 
 class StatusSchema(BaseModel):

@@ -14,33 +14,46 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from service.http.protocol import timed_protocol
+from service.http.connections import Connections, affordable_connections
+from service.http.protocol import bounded_protocol
 from service.serving.service import Service
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 
-def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """How uvicorn is set up here."""
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        http=timed_protocol(settings.receive_timeout_s),
-        loop="uvloop",
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # `request.client` reads the proxies' headers itself, by SAN_TRUSTED_PROXIES.
-        proxy_headers=False,
+def server_options(settings: Settings) -> dict[str, Any]:
+    """How uvicorn is set up here, apart from the application and its protocol."""
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "workers": settings.workers,
+        "loop": "uvloop",
+        "ws": "none",
+        "lifespan": "on",
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        # `request.client` reads the proxies' headers itself, and knows which of them to believe.
+        "proxy_headers": False,
         # Whole seconds, and none of them would mean none at all.
-        timeout_keep_alive=math.ceil(settings.keep_alive_s),
-        timeout_graceful_shutdown=math.ceil(settings.drain_timeout_s),
-        backlog=2048,
+        "timeout_keep_alive": math.ceil(settings.keep_alive_s),
+        "timeout_graceful_shutdown": math.ceil(settings.drain_timeout_s),
+        "backlog": 2048,
+    }
+
+
+def make_protocol(settings: Settings) -> type[asyncio.Protocol]:
+    """What speaks HTTP here: uvicorn's protocol within our limits."""
+    connections = Connections(
+        affordable_connections(settings.max_connections), settings.trusted_proxies
     )
+    return bounded_protocol(settings.receive_timeout_s, connections)
+
+
+def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """The configuration of a server in this process."""
+    return uvicorn.Config(app, http=make_protocol(settings), **server_options(settings))
 
 
 class Server(uvicorn.Server):

@@ -1,4 +1,9 @@
-"""From bytes to what the network sees, on the decoder threads, most urgent first."""
+"""From bytes to what the network sees: plain JPEGs on threads of this process, all else in helpers.
+
+A request's cost is read from its header and bounded before a pixel is decoded. What a plain JPEG
+costs is known well, so it is decoded here, the most urgent first. Everything else goes to processes
+that can be killed (`helper_pool`).
+"""
 
 from __future__ import annotations
 
@@ -8,55 +13,127 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from san_core.errors import ImageTooLargeError
-from san_core.preprocessing import MAX_PIXELS, ImageHeader, Preprocessing, decode, inspect
+from san_core.preprocessing import Preprocessing, decode
 from service.errors import ExpiredError
 from service.images import jpeg
-from service.images.header import quick_header
+from service.images.header import Header, read_header
+from service.images.helper_pool import HelperPool
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
 
-_MOST_SCANS = 100
-_MOST_SCANNED_MEGAPIXELS = 1000
-"""Scans x megapixels, about a millisecond each. A progressive photograph has about ten scans."""
+_READ_AT_ONCE = 1_000_000
+"""Headers of larger files are read on a decoder thread: counting scans passes over all bytes."""
+_MOST_KEPT = 3
+"""Decoded pixels of more than this many times the resolution are not kept: smaller resolutions are
+then made of the resized ones, and what waits takes little memory."""
+_QUICK_MS = 30.0
+"""The engine's thread, if nobody else needs it, decodes what costs no more."""
+_LEAST_CPU_MS, _CPU_FACTOR = 100.0, 4.0
+"""A helper gets this many times what the header promises, but not less than so much."""
 
 
 @dataclass(slots=True)
 class Decoded:
     """One image, ready to run."""
 
-    pixels: NDArray[np.float32]
-    """[T, T, 3], normalised."""
+    pixels: NDArray[np.uint8]
+    """[T, T, 3]."""
     started_ms: float
     took_ms: float
+    smaller: Callable[[int], NDArray[np.uint8]] | None = None
+    """Makes them for a smaller resolution, of the pixels at the scale they were decoded at."""
+
+    def at(self, resolution: int) -> NDArray[np.uint8]:
+        """The pixels [T, T, 3] at a resolution up to the one they were decoded for."""
+        if resolution == len(self.pixels):
+            return self.pixels
+        if self.smaller is not None:
+            return self.smaller(resolution)
+        size = (resolution, resolution)
+        return np.asarray(Image.fromarray(self.pixels).resize(size, Image.Resampling.BILINEAR))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """What one image may be and cost."""
+
+    formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP")
+    max_pixels: int = 50_000_000
+    max_ms: float = 250.0
+    max_bytes: int = 128_000_000
+
+    def check(self, header: Header) -> None:
+        """Raise if decoding this would take too much."""
+        if header.pixels > self.max_pixels:
+            raise ImageTooLargeError(
+                f"The image has {header.width} x {header.height} pixels; at most "
+                f"{self.max_pixels} are taken. Send it smaller."
+            )
+        if header.decode_ms > self.max_ms or header.memory_bytes > self.max_bytes:
+            scans = f" in {header.scans} scans" if header.scans > 1 else ""
+            raise ImageTooLargeError(
+                f"A {header.format} of {header.width} x {header.height} pixels{scans} takes up to "
+                f"{header.decode_ms:.0f} ms and {header.memory_bytes / 1e6:.0f} MB to decode; at "
+                f"most {self.max_ms:.0f} ms and {self.max_bytes / 1e6:.0f} MB are spent on an "
+                "image. Send it smaller, or as a baseline JPEG."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeJob:
+    """What decodes one image for a resolution; any thread may call it if it is quick."""
+
+    data: bytes
+    header: Header
+    preprocessing: Preprocessing
+    resolution: int
+    deadline_ms: float
+    late: Callable[[], bool]
+    clock: Clock
+    client: str
+
+    @property
+    def quick(self) -> bool:
+        """Whether its cost is known and small: any thread may do it."""
+        return self.header.plain and self.header.decode_ms <= _QUICK_MS
+
+    def check(self) -> None:
+        """Refuse once the deadline has passed, unless a late answer is wanted then."""
+        if self.clock() > self.deadline_ms and not self.late():
+            raise ExpiredError("The deadline passed while the image waited to be decoded.")
+
+    def __call__(self) -> Decoded:
+        """Decode a plain JPEG on this thread."""
+        self.check()
+        started = self.clock()
+        image = jpeg.decode(self.data, self.preprocessing, self.resolution)
+        pixels = image.at(self.resolution)
+        kept = image.at if max(image.pixels.shape) <= _MOST_KEPT * self.resolution else None
+        return Decoded(pixels, started, self.clock() - started, kept)
 
 
 class Decoder:
     """Looks at headers and decodes, within the limits."""
 
-    def __init__(self, workers: Workers, clock: Clock, *, max_pixels: int, max_frames: int) -> None:
+    def __init__(
+        self, workers: Workers, helpers: HelperPool, clock: Clock, limits: DecodeLimits
+    ) -> None:
         self._workers = workers
+        self._helpers = helpers
         self._clock = clock
-        self._max_pixels = max_pixels
-        self._max_frames = max_frames
+        self._limits = limits
+        self._formats = frozenset(limits.formats)
 
-    async def header(self, data: bytes, urgency: float) -> ImageHeader:
+    async def header(self, data: bytes, urgency: float) -> Header:
         """Read and check the header; no pixel is decoded."""
-        header = quick_header(data)
-        if header is None:
-            header = await self._workers.submit(lambda: inspect(data), urgency)
-        if header.pixels > self._max_pixels:
-            raise ImageTooLargeError(
-                f"The image has {header.width} x {header.height} pixels; at most "
-                f"{self._max_pixels} are taken. Send it smaller."
-            )
-        if header.frames > self._max_frames:
-            raise ImageTooLargeError(
-                f"The image has {header.frames} frames; at most {self._max_frames} are taken."
-            )
-        if header.scans > 1:
-            _check_scans(header)
+        if len(data) <= _READ_AT_ONCE:
+            header = read_header(data, self._formats)
+        else:
+            header = await self._workers.submit(lambda: read_header(data, self._formats), urgency)
+        self._limits.check(header)
         return header
 
     def job(
@@ -66,44 +143,41 @@ class Decoder:
         resolution: int,
         deadline_ms: float,
         *,
+        header: Header | None = None,
+        client: str = "",
         late: Callable[[], bool] = lambda: True,
-    ) -> Callable[[], Decoded]:
-        """What decodes for a resolution, at reduced scale where the format allows.
-
-        Once the deadline has passed it refuses, unless a `late` answer is wanted then.
-        """
-
-        def work() -> Decoded:
-            started = self._clock()
-            if started > deadline_ms and not late():
-                raise ExpiredError("The deadline passed while the image waited to be decoded.")
-            pixels = to_input(data, preprocessing, resolution, self._max_pixels)
-            return Decoded(pixels, started, self._clock() - started)
-
-        return work
-
-    def decode(self, job: Callable[[], Decoded], deadline_ms: float) -> asyncio.Future[Decoded]:
-        """Do a job on a decoder thread, in its turn."""
-        return self._workers.submit(job, deadline_ms)
-
-
-def _check_scans(header: ImageHeader) -> None:
-    """Refuse a JPEG whose decoder would pass over it so often that it holds a thread for long."""
-    most = min(_MOST_SCANS, max(1, _MOST_SCANNED_MEGAPIXELS * 1_000_000 // header.pixels))
-    if header.scans > most:
-        raise ImageTooLargeError(
-            f"The JPEG has {header.scans} scans; at {header.width} x {header.height} pixels at "
-            f"most {most} are taken. Send it as a baseline JPEG."
+    ) -> DecodeJob:
+        """What decodes for a resolution, at reduced scale where the format allows."""
+        header = header or read_header(data, self._formats)
+        return DecodeJob(
+            data, header, preprocessing, resolution, deadline_ms, late, self._clock, client
         )
 
+    def decode(self, job: DecodeJob, deadline_ms: float) -> asyncio.Future[Decoded]:
+        """Do a job in its turn, on a decoder thread or in a helper."""
+        if job.header.plain:
+            return self._workers.submit(job, deadline_ms)
+        return asyncio.ensure_future(self._decode_elsewhere(job, deadline_ms))
 
-def to_input(
-    data: bytes, preprocessing: Preprocessing, resolution: int, max_pixels: int = MAX_PIXELS
-) -> NDArray[np.float32]:
-    """Decode, resize, crop and normalise: [T, T, 3]; the short way if it is a plain JPEG."""
-    pixels = jpeg.to_pixels(data, preprocessing, resolution, max_pixels=max_pixels)
-    if pixels is None:
-        at_least = preprocessing.least_side(resolution)
-        image = decode(data, max_pixels=max_pixels, at_least=at_least)
+    async def _decode_elsewhere(self, job: DecodeJob, deadline_ms: float) -> Decoded:
+        cpu_ms = min(self._limits.max_ms, max(_LEAST_CPU_MS, _CPU_FACTOR * job.header.decode_ms))
+        pixels, began_ms, took_ms = await self._helpers.decode(
+            job.data,
+            job.preprocessing,
+            job.resolution,
+            check=job.check,
+            cpu_ms=cpu_ms,
+            client=job.client,
+            deadline_ms=deadline_ms,
+        )
+        return Decoded(pixels, began_ms, took_ms)
+
+
+def to_input(data: bytes, preprocessing: Preprocessing, resolution: int) -> NDArray[np.uint8]:
+    """Decode, resize and crop an image of our own, in this process, to pixels [T, T, 3]."""
+    if data[:3] == b"\xff\xd8\xff":
+        pixels = jpeg.to_pixels(data, preprocessing, resolution)
+    else:
+        image = decode(data, at_least=preprocessing.least_side(resolution))
         pixels = preprocessing.to_pixels(image, resolution)
-    return preprocessing.normalise(pixels)
+    return pixels

@@ -1,121 +1,119 @@
-"""The short way from a JPEG to what the network sees; Pillow's is the long one, and the reference.
+"""A plain JPEG to what the network sees, in this process; Pillow's way is the reference.
 
-libjpeg-turbo decodes at a half, a quarter, … of the size where that suffices, torch's 8-bit kernels
-crop and resize. Both let go of the interpreter, so decoder threads run side by side. Half the time
-of the reference for a photograph of 500 pixels, and the same top-1 (`python -m benchmarks.decode`).
-
-The crop is rounded to whole pixels of the decoded image, where the reference cuts through them.
+libjpeg-turbo decodes at a half, a quarter, … of the size where that suffices, into the memory that
+Pillow then crops and resizes in one step, as the reference does. Both let go of the interpreter, so
+decoder threads run side by side (`python -m benchmarks.decode`).
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import simplejpeg
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from threadpoolctl import ThreadpoolController
-from torch.nn import functional
 
+from san_core.errors import CorruptImageError
 from san_core.preprocessing import Preprocessing
-from service.images.header import SCAN, reduction, segments
+from service.images.header import EXIF, reduction, segments
 
 _ORIENTATION = 0x0112
-_EXIF = 0xE1
-_openmp = ThreadpoolController().select(user_api="openmp")
-
-
-_alone: Callable[[], AbstractContextManager[object]] = (
-    nullcontext
-    if torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    else partial(_openmp.limit, limits=1)
-)
-"""Has torch resize on this thread only, as it does by itself with AVX. Helpers would be no faster,
-and then spin for milliseconds on cores the engine needs."""
-
-
-def _crop(preprocessing: Preprocessing, width: int, height: int) -> tuple[slice, slice]:
-    """Return the rows and columns of the centred square, in whole pixels."""
-    left, top, right, _ = preprocessing.box(width, height)
-    side = max(1, round(right - left))
-    x, y = round(left), round(top)
-    x, y = min(x, width - side), min(y, height - side)
-    return slice(y, y + side), slice(x, x + side)
+_MOST_EXIF_TAGS = 256
+_LATEST_END = 65_536
+"""A picture's end marker stands in a file's last bytes, whatever follows it."""
 
 
 def resize(
     pixels: NDArray[np.uint8], preprocessing: Preprocessing, resolution: int
 ) -> NDArray[np.uint8]:
-    """Crop and resize pixels [h, w, 3] to [T, T, 3]."""
+    """Crop and resize pixels [h, w, 4], the last of them unused, to [T, T, 3]."""
     height, width, _ = pixels.shape
-    rows, columns = _crop(preprocessing, width, height)
-    square = np.ascontiguousarray(pixels[rows, columns])
-    with _alone():
-        resized = functional.interpolate(
-            # A view: NHWC is channels_last.
-            torch.from_numpy(square.reshape(1, *square.shape).transpose(0, 3, 1, 2)),
-            (resolution, resolution),
-            mode=preprocessing.interpolation,
-            antialias=True,
-        )
-    result: NDArray[np.uint8] = resized.numpy()[0].transpose(1, 2, 0)
-    return result
+    # A view: Pillow keeps RGB in four bytes as well.
+    image = Image.frombuffer("RGBX", (width, height), pixels, "raw", "RGBX", 0, 1)
+    resized = preprocessing.to_pixels(image, resolution)
+    return np.ascontiguousarray(resized[:, :, :3])
 
 
 def _orientation(data: bytes) -> int:
-    marker = 0
+    """What the first Exif segment says: its main directory has it, and nothing else is read."""
     for marker, at in segments(data):
-        if marker == _EXIF and data.startswith(b"Exif\0\0", at + 4):
-            break
-    else:
-        if marker == SCAN:
-            return 1
-    # There is one, or the file is too odd to be sure.
-    with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
-        return int(image.getexif().get(_ORIENTATION, 1))
+        if marker == EXIF and data.startswith(b"Exif\0\0", at + 4):
+            return _tagged_orientation(
+                data[at + 10 : at + 2 + int.from_bytes(data[at + 2 : at + 4])]
+            )
+    return 1
+
+
+def _tagged_orientation(tiff: bytes) -> int:
+    """An Exif segment is a TIFF without a picture: a directory of tags, each with its value."""
+    order: Literal["little", "big"] = "little" if tiff[:2] == b"II" else "big"
+    first = int.from_bytes(tiff[4:8], order)
+    count = int.from_bytes(tiff[first : first + 2], order)
+    for at in range(first + 2, first + 2 + 12 * min(count, _MOST_EXIF_TAGS), 12):
+        if int.from_bytes(tiff[at : at + 2], order) == _ORIENTATION:
+            return int.from_bytes(tiff[at + 8 : at + 10], order)
+    return 1
 
 
 def _upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """Turn and mirror as EXIF asks; a centred square stays the centred square."""
+    """Turn and mirror as EXIF asks; a centred square stays the centred square.
+
+    The result lies in memory row by row, as engines want it.
+    """
     if orientation in (5, 6, 7, 8):
         pixels = pixels.transpose(1, 0, 2)
     if orientation in (3, 4, 7, 8):
         pixels = pixels[::-1]
     if orientation in (2, 3, 6, 7):
         pixels = pixels[:, ::-1]
-    return pixels
+    return np.ascontiguousarray(pixels)
 
 
-def to_pixels(
-    data: bytes,
-    preprocessing: Preprocessing,
-    resolution: int,
-    *,
-    max_pixels: int | None = None,
-) -> NDArray[np.uint8] | None:
-    """Decode, crop and resize a JPEG to pixels [T, T, 3], upright.
+@dataclass(slots=True)
+class DecodedJpeg:
+    """A JPEG's pixels at the scale they were decoded at, as they lie in the file."""
 
-    None if it is not a plain JPEG (another format, CMYK, damaged, too large): the reference then
-    decodes it, or says what is wrong with it.
+    pixels: NDArray[np.uint8]
+    """[h, w, 4], the last of them unused."""
+    orientation: int
+    preprocessing: Preprocessing
+
+    def at(self, resolution: int) -> NDArray[np.uint8]:
+        """Cropped, resized and upright: [T, T, 3]."""
+        return _upright(resize(self.pixels, self.preprocessing, resolution), self.orientation)
+
+
+def to_pixels(data: bytes, preprocessing: Preprocessing, resolution: int) -> NDArray[np.uint8]:
+    """Decode, crop and resize a plain JPEG to pixels [T, T, 3], upright."""
+    return decode(data, preprocessing, resolution).at(resolution)
+
+
+def decode(data: bytes, preprocessing: Preprocessing, resolution: int) -> DecodedJpeg:
+    """Decode a plain JPEG at a scale that suffices for a resolution.
+
+    Damage that a decoder can live with is lived with, as in the reference; an end that is missing
+    is not.
     """
-    if data[:3] != b"\xff\xd8\xff":
-        return None
     try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
-        if colours not in ("YCbCr", "Gray", "RGB"):
-            return None
-        if max_pixels is not None and width * height > max_pixels:
-            return None
-        orientation = _orientation(data)
+        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
         factor = reduction(min(width, height), preprocessing.least_side(resolution))
-        pixels = simplejpeg.decode_jpeg(
-            data, "RGB", min_height=height // factor, min_width=width // factor, min_factor=factor
+        attempt = partial(
+            simplejpeg.decode_jpeg,
+            data,
+            "RGBX",
+            min_height=height // factor,
+            min_width=width // factor,
+            min_factor=factor,
         )
-    except (ValueError, OSError, SyntaxError, TypeError):
-        return None
-    return _upright(resize(pixels, preprocessing, resolution), orientation)
+        try:
+            pixels = attempt()
+        except ValueError:
+            if b"\xff\xd9" not in data[-_LATEST_END:]:
+                raise
+            pixels = attempt(strict=False)
+    except (ValueError, TypeError) as error:
+        raise CorruptImageError(f"The image is corrupt or ends early: {error}.") from None
+    return DecodedJpeg(pixels, _orientation(data), preprocessing)

@@ -1,4 +1,8 @@
-"""Taking this host's times at start: a few runs per point, a few images; seconds in all."""
+"""Taking this host's times: a few runs per point, in rounds, so that noise falls on all alike.
+
+What counts is the lower quartile of a point's runs: what is above it is mostly others' doing.
+Rounds that differ show that somebody else used the machine; the times are then taken again.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,16 @@ import io
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-from san_core.frontier import OperatingPoint, frontier
 from san_core.preprocessing import ImageHeader, Preprocessing
-from service.engines.base import RunnableNetwork, batch_sizes
+from service.engines.base import RunnableNetwork
 from service.images.decoder import to_input
-from service.latency.catalogue import Listing
 from service.latency.model import (
     Curve,
     DecodeCost,
@@ -32,186 +34,118 @@ from service.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-_ROUNDS = 3
-_ALONE = (10, 60.0)
-_TOGETHER = (4, 60.0)
-"""(runs, ms): how often a single image runs per round, and a batch in all; what ends first."""
 PAUSE_S = 0.003
 """Before what is timed alone: a request that comes by itself finds caches cold, threads asleep."""
 _DECODE_SIZES = ((320, 240), (500, 375), (1600, 1200))
 _DECODE_RUNS = 3
 _BASE = 0.25
-"""The quantile that counts as a point's own time: what is above it is mostly others' doing."""
+"""The quantile that counts as a point's own time."""
+_NOISY = 1.3
+"""How much slower than the fastest round the slowest may be; two rounds on an idle host of two
+cores differ by a tenth at most."""
 
 Execute = Callable[[Callable[[], list[float]]], Awaitable[list[float]]]
 """Runs a function on the thread that does such work in service: what is timed is what will be."""
 
 
-def time_runs(
-    network: RunnableNetwork,
-    batch: int,
-    clock: Clock,
-    *,
-    runs: int,
-    limit_ms: float,
-    pause_s: float = 0.0,
-) -> list[float]:
-    """Time runs of one batch size after one that warms up; two at least, or until the limit."""
+class Effort(NamedTuple):
+    """How often a network runs: in so many rounds, so many times each; fewer for batches."""
+
+    rounds: int
+    alone: int
+    together: int
+
+
+AT_START = Effort(rounds=3, alone=6, together=2)
+BEHIND_REQUESTS = Effort(rounds=9, alone=1, together=1)
+"""One run at a time: a request that comes waits for no more than that."""
+
+
+class Taken(NamedTuple):
+    """What was measured."""
+
+    curves: dict[Shape, Curve]
+    noise: float
+    """By how much the rounds differed: 1 is not at all."""
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether somebody else used the machine meanwhile."""
+        return self.noise > _NOISY
+
+
+def time_runs(network: RunnableNetwork, batch: int, clock: Clock, runs: int) -> list[float]:
+    """Time runs of one batch size."""
     side = network.point.resolution
-    images = np.random.default_rng(0).standard_normal((batch, side, side, 3), dtype=np.float32)
-    network.run(images)
-    times: list[float] = []
-    begun = clock()
-    while len(times) < runs and (len(times) < 2 or clock() - begun < limit_ms):
-        time.sleep(pause_s)
+    images = np.random.default_rng(0).integers(0, 256, (batch, side, side, 3), dtype=np.uint8)
+    times = []
+    for _ in range(runs):
+        if batch == 1:
+            time.sleep(PAUSE_S)
         started = clock()
         network.run(images)
         times.append(clock() - started)
     return times
 
 
-class ForwardMeasurement:
-    """Measures shapes in rounds, so that a neighbour's noise falls on all of them alike."""
+def in_steps(curve: Curve) -> Curve:
+    """The curve of an engine that pads: one image more than a size costs what the next costs."""
+    points = {curve.sizes[0]: curve.ms[0]}
+    for before, size, ms in zip(curve.sizes, curve.sizes[1:], curve.ms[1:], strict=False):
+        points |= {before + 1: ms, size: ms}
+    return Curve(tuple(points), tuple(points.values()))
 
-    def __init__(self, execute: Execute, clock: Clock, max_batch: int) -> None:
-        self._execute = execute
-        self._clock = clock
-        self._sizes = batch_sizes(max_batch)
-        self._times: dict[Shape, dict[int, list[float]]] = {}
-        self._beside: dict[Shape, list[float]] = {}
-        """Times of single images taken just before those of batches."""
 
-    async def measure(self, networks: Mapping[Shape, RunnableNetwork]) -> None:
-        """Measure these networks; they must all fit into memory together."""
-        for round_number in range(_ROUNDS):
-            for shape, network in networks.items():
-                times = self._times.setdefault(shape, {n: [] for n in self._sizes})
-                for n in self._sizes:
-                    if n == 1 or round_number == 0:
-                        times[n] += await self._timed(network, n)
-                if round_number == 0:
-                    self._beside[shape] = list(times[1])
-                    logger.info(
-                        "measured %d px %s: %.2f ms alone, %.2f ms in a batch of %d",
-                        *shape,
-                        median(times[1]),
-                        median(times[self._sizes[-1]]),
-                        self._sizes[-1],
-                    )
-
-    async def _timed(self, network: RunnableNetwork, n: int) -> list[float]:
-        runs, limit = _ALONE if n == 1 else _TOGETHER
-        pause = PAUSE_S if n == 1 else 0.0
-        return await self._execute(
-            lambda: time_runs(network, n, self._clock, runs=runs, limit_ms=limit, pause_s=pause)
-        )
-
-    def into(self, measurements: Measurements) -> None:
-        """Enter what was found: the lower quartile as base time, and the spread above it.
-
-        A batch counts by its ratio to the single images beside it: the host may have been slow
-        just then, and which batch gets the most done must not depend on that.
-        """
-        base = {}
-        for shape, taken in self._times.items():
-            pace = _base(taken[1]) / _base(self._beside[shape])
-            base[shape] = [_base(taken[n]) * (1.0 if n == 1 else pace) for n in self._sizes]
-        for shape, times in _monotone(base).items():
-            measurements.curves[shape] = Curve(self._sizes, tuple(times))
-            measurements.ratios[shape] = [ms / times[0] for ms in self._times[shape][1]]
+async def measure_forward(
+    networks: Mapping[Shape, RunnableNetwork],
+    sizes: Sequence[int],
+    execute: Execute,
+    clock: Clock,
+    effort: Effort = AT_START,
+) -> Taken:
+    """Time networks that are ready, for batches of each of `sizes`."""
+    times: dict[tuple[Shape, int], list[list[float]]] = {
+        (shape, n): [] for shape in networks for n in sizes
+    }
+    for _ in range(effort.rounds):
+        for (shape, n), rounds in times.items():
+            runs = effort.alone if n == 1 else effort.together
+            timed = functools.partial(time_runs, networks[shape], n, clock, runs)
+            rounds.append(await execute(timed))
+    noise = _noise([times[shape, sizes[0]] for shape in networks])
+    base = min if noise > _NOISY else _base  # the shortest is the least disturbed
+    found = {}
+    for shape in networks:
+        of_sizes = (base(list(chain.from_iterable(times[shape, n]))) for n in sizes)
+        found[shape] = Curve(tuple(sizes), tuple(accumulate(of_sizes, max)))
+    return Taken(found, noise)
 
 
 def _base(times: list[float]) -> float:
     return quantile(sorted(times), _BASE)
 
 
-def _monotone(base: Mapping[Shape, list[float]]) -> dict[Shape, list[float]]:
-    """Neither a smaller input nor a smaller batch is ever slower, whatever the noise said.
+def _noise(of_shapes: Sequence[Sequence[list[float]]]) -> float:
+    """The slowest third of the rounds over the fastest, for the shape in the middle."""
+    ratios = []
+    for rounds in of_shapes:
+        paces = sorted(map(_base, rounds))
+        third = max(1, len(paces) // 3)
+        ratios.append(median(paces[-third:]) / max(median(paces[:third]), 1e-6))
+    return median(ratios)
 
-    From the largest resolution down, each time is at most that of the next larger one; then from
-    the smallest batch up, each is at least that of the next smaller.
-    """
-    limits: dict[str, list[float]] = {}
+
+def monotone(curves: Mapping[Shape, Curve]) -> dict[Shape, Curve]:
+    """A smaller input is never slower, whatever the noise said: at most the next larger one."""
+    limits: dict[str, Curve] = {}
     found = {}
-    for shape in sorted(base, reverse=True):
-        limit = limits.get(shape[1], [float("inf")] * len(base[shape]))
-        times = [min(pair) for pair in zip(base[shape], limit, strict=True)]
-        limits[shape[1]] = times
-        found[shape] = list(accumulate(times, max))
+    for shape in sorted(curves, reverse=True):
+        curve, limit = curves[shape], limits.get(shape[1])
+        if limit is not None:
+            times = (min(ms, limit.at(n)) for n, ms in zip(curve.sizes, curve.ms, strict=True))
+            curve = Curve(curve.sizes, tuple(times))
+        found[shape] = limits[shape[1]] = curve
     return found
-
-
-async def measure_forward(
-    listings: Sequence[Listing],
-    build: Callable[[OperatingPoint], Awaitable[RunnableNetwork]],
-    execute: Execute,
-    clock: Clock,
-    measurements: Measurements,
-    *,
-    max_batch: int,
-    capacity_bytes: int,
-) -> list[RunnableNetwork]:
-    """Build and measure each listing's shape; return the networks of the frontier.
-
-    As many are measured together as fit into `capacity_bytes`; who is beaten then makes room.
-    """
-    shapes = {listing.shape: listing for listing in listings}
-    measuring = ForwardMeasurement(execute, clock, max_batch)
-    group: dict[Shape, RunnableNetwork] = {}
-    kept: dict[Shape, RunnableNetwork] = {}
-    begun = clock()
-    for done, shape in enumerate(shapes, 1):
-        before = clock()
-        network = group[shape] = await build(shapes[shape].point)
-        took = clock() - before
-        measurements.build_ms[shape[1]] = max(took, measurements.build_ms.get(shape[1], 0.0))
-        logger.info("generated %d of %d: %d px %s in %.0f ms", done, len(shapes), *shape, took)
-        taken = sum(n.memory_bytes for n in (*group.values(), *kept.values()))
-        if taken + network.memory_bytes > capacity_bytes or done == len(shapes):
-            await measuring.measure(group)
-            measuring.into(measurements)
-            unbeaten = frontier(
-                [shapes[shape] for shape in (*kept, *group)],
-                lambda listing: (measurements.curves[listing.shape].at(1), listing.rank),
-            )
-            kept = _fitting({x.shape: (kept | group)[x.shape] for x in unbeaten}, capacity_bytes)
-            group = {}
-    logger.info("measured %d points in %.1f s", len(shapes), (clock() - begun) / 1000)
-    return list(kept.values())
-
-
-def _fitting(networks: Mapping[Shape, RunnableNetwork], room: int) -> dict[Shape, RunnableNetwork]:
-    """Of networks in order of preference those that fit."""
-    found = {}
-    for shape, network in networks.items():
-        if network.memory_bytes <= room:
-            found[shape] = network
-            room -= network.memory_bytes
-    return found
-
-
-async def measure_standin(
-    resolutions: Sequence[int],
-    build: Callable[[OperatingPoint], RunnableNetwork],
-    execute: Execute,
-    clock: Clock,
-    measurements: Measurements,
-) -> None:
-    """Time the stand-in from nothing to an answer, at the ends and the middle of the range."""
-    for resolution in {resolutions[0], resolutions[len(resolutions) // 2], resolutions[-1]}:
-        images = np.zeros((1, resolution, resolution, 3), dtype=np.float32)
-
-        def once(side: int = resolution, batch: NDArray[np.float32] = images) -> list[float]:
-            times = []
-            for _ in range(3):
-                started = clock()
-                build(OperatingPoint(side)).run(batch)
-                times.append(clock() - started)
-            return times
-
-        measurements.standin_ms[resolution] = median(await execute(once))
-    times = ", ".join(f"{r} px {ms:.1f} ms" for r, ms in measurements.standin_ms.items())
-    logger.info("measured the stand-in from nothing to an answer: %s", times)
 
 
 def photograph(width: int, height: int, image_format: str) -> bytes:
@@ -232,34 +166,35 @@ async def measure_decode(
     execute: Execute,
     make: Callable[[Callable[[], bytes]], Awaitable[bytes]],
     clock: Clock,
-    measurements: Measurements,
-) -> None:
-    """Fit the cost of decoding JPEG and PNG for the smallest and the largest resolution."""
+    image_format: str,
+) -> DecodeCost:
+    """Fit the cost of decoding a format for the smallest and the largest resolution."""
     targets = sorted({min(resolutions), max(resolutions)})
-    for image_format in ("JPEG", "PNG"):
-        # PNGs of camera size are rare and slow to make; two sizes fix their line.
-        sizes = _DECODE_SIZES if image_format == "JPEG" else _DECODE_SIZES[:2]
-        found: list[tuple[DecodeWork, float]] = []
-        for width, height in sizes:
-            data = await make(functools.partial(photograph, width, height, image_format))
-            header = ImageHeader(image_format, width, height, 1)
-            for resolution in targets:
+    # PNGs of camera size are rare and slow to make; two sizes fix their line.
+    sizes = _DECODE_SIZES if image_format == "JPEG" else _DECODE_SIZES[:2]
+    found: list[tuple[DecodeWork, float]] = []
+    for width, height in sizes:
+        data = await make(functools.partial(photograph, width, height, image_format))
+        header = ImageHeader(image_format, width, height, 1)
+        for resolution in targets:
 
-                def timed(image: bytes = data, side: int = resolution) -> list[float]:
-                    times = []
-                    for _ in range(_DECODE_RUNS):
-                        time.sleep(PAUSE_S)
-                        started = clock()
-                        to_input(image, preprocessing, side)
-                        times.append(clock() - started)
-                    return times
+            def timed(image: bytes = data, side: int = resolution) -> list[float]:
+                times = []
+                for _ in range(_DECODE_RUNS):
+                    time.sleep(PAUSE_S)
+                    started = clock()
+                    to_input(image, preprocessing, side)
+                    times.append(clock() - started)
+                return times
 
-                times = await execute(timed)
-                work = decode_work(header, len(data), preprocessing.least_side(resolution))
-                found.append((work, median(times)))
-        cost = DecodeCost.fit(found)
-        measurements.decode[image_format] = cost
-        measurements.decode_ratios += [
-            max(0.5, ms / max(cost.at(work), 1e-3)) for work, ms in found
-        ]
-        logger.info("measured decoding %s: %.2f ms at 500 x 375", image_format, found[2][1])
+            times = await execute(timed)
+            work = decode_work(header, len(data), preprocessing.least_side(resolution))
+            found.append((work, _base(times)))
+    logger.info("measured decoding %s: %.2f ms at 500 x 375", image_format, found[2][1])
+    return DecodeCost.fit(found)
+
+
+def missing(measurements: Measurements, shapes: Sequence[Shape], largest: int) -> list[Shape]:
+    """The shapes whose batches up to the largest were not measured yet."""
+    curves = measurements.curves
+    return [s for s in shapes if s not in curves or curves[s].sizes[-1] < largest]

@@ -1,31 +1,47 @@
-"""How long things take on this host: measured at start, corrected by every request.
+"""How long things take on this host: medians, measured at start, corrected by every request.
 
-Each prediction is a measured base time multiplied by a quantile of recent *ratios* (observed time
-over base time). Ratios are shared: when a neighbour takes half the machine, a point that no request
-has used lately slows down with the others, and recovers with them. Samples grow old, and those of a
-burst at once: what it slowed down must not be kept out of use, unable to show that it recovered.
+A prediction is a measured time multiplied by a learnt *pace*, which all points share: when a
+neighbour takes half the machine, a point that no request has used lately slows down with the
+others, and recovers with them. Runs with nobody else inside and runs under load have a pace each.
+How far whole times spread around their predictions is not known here but to `Spread`.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from san_core.preprocessing import ImageHeader
 from service.images.header import reduction
-from service.latency.quantiles import Blend, Memory
+from service.latency.quantiles import Factor
 
 Shape = tuple[int, str]
 """(resolution, precision): the mode changes the weights, not the time they take."""
 
-_DRIFT_SAMPLES = 64
-_DRIFT_FACTOR = 1.5
-_MEMORY_MS = 1000.0
-"""After this long without a time taken under load, none of them counts any more."""
+
+@dataclass(frozen=True)
+class Assumed:
+    """What holds until the first request says otherwise."""
+
+    overhead_ms: float = 0.4
+    """Of a request, outside of every named stage: one client, two cores, `benchmarks.overhead`."""
+    handover_ms: float = 0.5
+    """From the end of one batch to the start of the next while requests wait."""
+    build_ms: float = 200.0
+    """To make a cold point ready, if none was ever built here."""
+    own_gain: float = 0.03
+    """How far one run moves what is known of its point alone: slower than the shared pace."""
+    drift: float = 1.5
+    """A pace beyond this, or below its inverse, is worth a warning."""
+    resize_ms: float = 0.15
+    """To bring one decoded image to a resolution other than it was decoded for, at dispatch."""
+
+
+ASSUMED = Assumed()
 
 
 @dataclass(frozen=True)
@@ -118,14 +134,16 @@ class Measurements:
     """What was measured on this host: enough to restart without measuring again."""
 
     curves: dict[Shape, Curve] = field(default_factory=dict)
-    ratios: dict[Shape, list[float]] = field(default_factory=dict)
-    """Observed over median at start, per shape: the spread behind the first p99."""
     decode: dict[str, DecodeCost] = field(default_factory=dict)
-    decode_ratios: list[float] = field(default_factory=list)
     build_ms: dict[str, float] = field(default_factory=dict)
     """How long it takes to make a network ready, per precision."""
     standin_ms: dict[int, float] = field(default_factory=dict)
     """How long the stand-in engine takes from nothing to an answer, per resolution."""
+
+    def without(self, shapes: Collection[Shape]) -> Measurements:
+        """All but some shapes' times."""
+        curves = {shape: curve for shape, curve in self.curves.items() if shape not in shapes}
+        return replace(self, curves=curves)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -136,12 +154,10 @@ class Measurements:
                     "precision": precision,
                     "sizes": curve.sizes,
                     "ms": curve.ms,
-                    "ratios": self.ratios.get((resolution, precision), []),
                 }
                 for (resolution, precision), curve in self.curves.items()
             ],
             "decode": {name: cost.coefficients for name, cost in self.decode.items()},
-            "decode_ratios": self.decode_ratios,
             "build_ms": self.build_ms,
             "standin_ms": {str(k): v for k, v in self.standin_ms.items()},
         }
@@ -151,7 +167,6 @@ class Measurements:
         """Raises KeyError, TypeError or ValueError if the data are not ours."""
         found = cls(
             decode={str(k): DecodeCost(_four(v)) for k, v in data["decode"].items()},
-            decode_ratios=[_positive(r) for r in data["decode_ratios"]],
             build_ms={str(k): _positive(v) for k, v in data["build_ms"].items()},
             standin_ms={int(k): _positive(v) for k, v in data["standin_ms"].items()},
         )
@@ -162,7 +177,6 @@ class Measurements:
             if not sizes or len(sizes) != len(times) or any(a >= b for a, b in pairwise(sizes)):
                 raise ValueError("a curve whose sizes and times do not go together")
             found.curves[shape] = Curve(sizes, times)
-            found.ratios[shape] = [_positive(r) for r in entry["ratios"]]
         if not found.curves:
             raise ValueError("no curve at all")
         return found
@@ -182,25 +196,56 @@ def _four(values: Sequence[Any]) -> tuple[float, float, float, float]:
     return a, b, c, d
 
 
-class LatencyModel:
-    """Predicts every part of a request's time at any quantile.
+_OVER_INT8 = 2.0
+"""How much longer float takes than int8 where only one of them was measured: 1.8 to 2.5 times on
+CPUs with VNNI (`docs/performance.md`)."""
 
-    `is_loaded(now_ms)` tells whether a time taken now is one of a service under load.
+
+def interpolated(curves: Mapping[Shape, Curve], shape: Shape) -> Curve:
+    """The times of a shape that was not measured, from those that were.
+
+    Work grows with the pixels, so times lie on straight lines over them; beyond the ends they are
+    in proportion, though half of the nearest is the least.
     """
+    resolution, precision = shape
+    same = sorted(s for s in curves if s[1] == precision)
+    factor = 1.0
+    if not same:
+        same = sorted(curves)
+        factor = _OVER_INT8 if precision == "float" else 1 / _OVER_INT8
+    pixels = resolution**2
+    below = [s for s in same if s[0] <= resolution]
+    above = [s for s in same if s[0] > resolution]
+    if below and above:
+        low, high = below[-1], above[0]
+        share = (pixels - low[0] ** 2) / (high[0] ** 2 - low[0] ** 2)
+        sizes = curves[low].sizes
+        return Curve(
+            sizes,
+            tuple(
+                factor * ((1 - share) * curves[low].at(n) + share * curves[high].at(n))
+                for n in sizes
+            ),
+        )
+    near = below[-1] if below else above[0]
+    factor *= max(pixels / near[0] ** 2, 0.5)
+    return Curve(curves[near].sizes, tuple(factor * ms for ms in curves[near].ms))
 
-    def __init__(
-        self, measurements: Measurements, is_loaded: Callable[[float], bool] = lambda _: False
-    ) -> None:
+
+class LatencyModel:
+    """Predicts the median of every part of a request's time."""
+
+    def __init__(self, measurements: Measurements) -> None:
         self.measurements = measurements
-        self._is_loaded = is_loaded
-        self._loaded_ms = float("-inf")
-        self._recent = Memory(size=512, horizon_ms=10_000.0)
-        self._forward: dict[Shape, Blend] = {}
-        self._decode_recent = Memory()
-        self._decode: dict[tuple[str, int], Blend] = {}
+        self._alone = Factor()
+        self._busy = Factor()
+        self._own: dict[Shape, Factor] = {}
+        self._decode: dict[tuple[str, int], Factor] = {}
+        self._busy_decode = Factor()
+        self._overhead = {True: Factor(ASSUMED.overhead_ms), False: Factor(ASSUMED.overhead_ms)}
+        """Alone, and under load."""
+        self._handover = Factor(ASSUMED.handover_ms)
         self._build: dict[str, float] = dict(measurements.build_ms)
-        self._overhead = Blend(Memory(), prior=[0.4], enough=1)
-        self._excess = Blend(Memory(), prior=[0.0])
         self._estimates: dict[Shape, Curve] = {}
 
     def curve(self, shape: Shape) -> Curve:
@@ -212,73 +257,97 @@ class LatencyModel:
             known = self._estimates[shape] = self._estimate(shape)
         return known
 
+    def update(self, curves: Mapping[Shape, Curve]) -> None:
+        """Take over newly measured times."""
+        self.measurements.curves.update(curves)
+        self._estimates.clear()
+        # What was learnt was relative to the old ones.
+        self._own.clear()
+        self._alone, self._busy = Factor(), Factor()
+
     def _estimate(self, shape: Shape) -> Curve:
-        resolution, precision = shape
-        curves = self.measurements.curves
-        same = [s for s in curves if s[1] == precision] or list(curves)
-        near = min(same, key=lambda s: abs(s[0] - resolution))
-        factor = (resolution / near[0]) ** 2
-        base = curves[near]
-        return Curve(base.sizes, tuple(ms * max(factor, 0.5) for ms in base.ms))
+        return interpolated(self.measurements.curves, shape)
 
-    def forward_ms(
-        self, shape: Shape, batch: int, q: float, now_ms: float, *, calm: bool = False
-    ) -> float:
-        """The time a batch takes, at quantile `q`; `calm`: as if there were no load."""
-        ratio = self._ratios(shape).at(q, now_ms, calm=calm)
-        return self.curve(shape).at(batch) * (1.0 if ratio is None else ratio)
+    def base_ms(self, shape: Shape, batch: int) -> float:
+        """A run's time as measured and learnt for this shape, at pace 1."""
+        own = self._own.get(shape)
+        return self.curve(shape).at(batch) * (1.0 if own is None else own.value)
 
-    def decode_ms(self, work: DecodeWork, q: float, now_ms: float, *, calm: bool = False) -> float:
-        """The time decoding takes, at quantile `q`; `calm`: as if there were no load."""
-        ratio = self._decode_ratios(work).at(q, now_ms, calm=calm)
-        return self._decode_cost(work.format).at(work) * (1.5 if ratio is None else ratio)
+    def forward_ms(self, shape: Shape, batch: int = 1) -> float:
+        """A run's time with nobody else inside."""
+        return self.base_ms(shape, batch) * self._alone.value
+
+    def decode_ms(self, work: DecodeWork) -> float:
+        """The time decoding takes with nobody else inside."""
+        factor = self._decode.get(work.bucket)
+        return self._decode_cost(work.format).at(work) * (1.0 if factor is None else factor.value)
+
+    @property
+    def decode_pace(self) -> float:
+        """How much longer decoding takes under load."""
+        return self._busy_decode.value
 
     def build_ms(self, precision: str) -> float:
         """How long it takes until a cold point's weights are ready."""
-        return self._build.get(precision, max(self._build.values(), default=200.0))
+        return self._build.get(precision, max(self._build.values(), default=ASSUMED.build_ms))
 
     def standin_ms(self, resolution: int) -> float:
-        """From nothing to an answer by the stand-in engine; infinite if there is none."""
+        """From nothing to an answer by the fallback engine; infinite if there is none."""
         known = self.measurements.standin_ms
         if not known:
             return math.inf
         near = min(known, key=lambda r: abs(r - resolution))
         return known[near] * max(1.0, (resolution / near) ** 2)
 
-    def cold_ms(self, shape: Shape, now_ms: float) -> float:
-        """What cold weights add to a request: until they are ready, or the stand-in's detour."""
+    def cold_ms(self, shape: Shape) -> float:
+        """What cold weights add to a request: until they are ready, or the fallback's detour."""
         resolution, precision = shape
-        detour = self.standin_ms(resolution) - self.forward_ms(shape, 1, 0.5, now_ms)
+        detour = self.standin_ms(resolution) - self.forward_ms(shape)
         return min(self.build_ms(precision), max(0.0, detour))
 
-    def overhead_ms(self, q: float, now_ms: float, *, calm: bool = False) -> float:
-        """What a request costs outside of every named stage; `calm`: as if there were no load."""
-        return self._overhead.at(q, now_ms, calm=calm) or 0.0
+    @property
+    def busy_pace(self) -> float:
+        """How much longer runs take under load than measured."""
+        return self._busy.value
 
-    def excess_ms(self, q: float, now_ms: float, *, calm: bool = False) -> float:
-        """By how much requests take longer than their parts foretell; 0 if they do not.
+    def overhead_ms(self, *, alone: bool = True) -> float:
+        """What a request takes outside of every named stage, from the decision to its answer."""
+        return self._overhead[alone].value
 
-        Waiting that nobody foresaw, a machine that others use. `calm`: as if there were no load.
-        """
-        return max(0.0, self._excess.at(q, now_ms, calm=calm) or 0.0)
+    @property
+    def handover_ms(self) -> float:
+        """From the end of one batch to the start of the next while requests wait."""
+        return self._handover.value
 
-    def remembers_load(self, now_ms: float) -> bool:
-        """Whether times taken under load still count: a prediction may differ from a calm one."""
-        return now_ms - self._loaded_ms <= _MEMORY_MS
+    @property
+    def drift(self) -> float:
+        """Recent times over what was measured at start: 1 means nothing changed."""
+        return self._alone.value
 
-    def observe_forward(self, shape: Shape, batch: int, took_ms: float, now_ms: float) -> None:
-        """Learn from a batch that ran."""
-        ratio, loaded = took_ms / self.curve(shape).at(batch), self._under_load(now_ms)
-        for memory in (self._ratios(shape).own, self._recent):
-            memory.add(now_ms, ratio, loaded=loaded)
+    @property
+    def has_drifted(self) -> bool:
+        """Whether this host is no longer what it was when it was measured."""
+        return not 1 / ASSUMED.drift <= self.drift <= ASSUMED.drift
 
-    def observe_decode(self, work: DecodeWork, took_ms: float, now_ms: float) -> None:
+    def observe_forward(
+        self, shape: Shape, batch: int, took_ms: float, *, alone: bool, beside_ms: float = 0.0
+    ) -> None:
+        """Learn from a run; `beside_ms` is what decoding takes from the same cores meanwhile."""
+        pace = self._alone if alone else self._busy
+        pace.learn(took_ms / (self.base_ms(shape, batch) + beside_ms))
+        own = self._own.get(shape)
+        if own is None:
+            own = self._own[shape] = Factor(gain=ASSUMED.own_gain)
+        own.learn(max(took_ms / pace.value - beside_ms, 0.0) / self.curve(shape).at(batch))
+
+    def observe_decode(self, work: DecodeWork, took_ms: float, *, alone: bool) -> None:
         """Learn from an image that was decoded."""
+        if not alone:
+            self._busy_decode.learn(took_ms / max(self.decode_ms(work), 0.01))
+            return
         base = self._decode_cost(work.format).at(work)
         if base > 0:
-            loaded = self._under_load(now_ms)
-            for memory in (self._decode_ratios(work).own, self._decode_recent):
-                memory.add(now_ms, took_ms / base, loaded=loaded)
+            self._decode.setdefault(work.bucket, Factor()).learn(took_ms / base)
 
     def observe_build(self, precision: str, took_ms: float) -> None:
         """Learn from a network that was made ready: quickly upwards, slowly downwards."""
@@ -286,43 +355,13 @@ class LatencyModel:
         share = 0.5 if took_ms > known else 0.1
         self._build[precision] = known + share * (took_ms - known)
 
-    def observe_overhead(self, took_ms: float, now_ms: float) -> None:
+    def observe_overhead(self, took_ms: float, *, alone: bool = True) -> None:
         """Learn what is left when the named stages are taken away."""
-        self._overhead.own.add(now_ms, max(took_ms, 0.0), loaded=self._under_load(now_ms))
+        self._overhead[alone].learn(max(took_ms, 0.05))
 
-    def observe_excess(self, took_ms: float, now_ms: float) -> None:
-        """Learn by how much a request took longer than its parts foretold, however it ended."""
-        self._excess.own.add(now_ms, took_ms, loaded=self._under_load(now_ms))
-
-    def drift(self, now_ms: float) -> float:
-        """Median of recent times over what was measured at start: 1 means nothing changed."""
-        recent = self._recent.fresh(now_ms)
-        return recent[len(recent) // 2] if len(recent) >= _DRIFT_SAMPLES else 1.0
-
-    def has_drifted(self, now_ms: float) -> bool:
-        """Whether this host is no longer what it was when it was measured."""
-        drift = self.drift(now_ms)
-        return drift > _DRIFT_FACTOR or drift < 1 / _DRIFT_FACTOR
-
-    def _under_load(self, now_ms: float) -> bool:
-        loaded = self._is_loaded(now_ms)
-        if loaded:
-            self._loaded_ms = now_ms
-        return loaded
-
-    def _ratios(self, shape: Shape) -> Blend:
-        found = self._forward.get(shape)
-        if found is None:
-            prior = self.measurements.ratios.get(shape) or [1.0]
-            found = self._forward[shape] = Blend(Memory(), self._recent, prior=prior)
-        return found
-
-    def _decode_ratios(self, work: DecodeWork) -> Blend:
-        found = self._decode.get(work.bucket)
-        if found is None:
-            prior = self.measurements.decode_ratios
-            found = self._decode[work.bucket] = Blend(Memory(), self._decode_recent, prior=prior)
-        return found
+    def observe_handover(self, took_ms: float) -> None:
+        """Learn from two batches that followed each other while requests waited."""
+        self._handover.learn(max(took_ms, 0.01))
 
     def _decode_cost(self, image_format: str) -> DecodeCost:
         costs = self.measurements.decode

@@ -1,138 +1,221 @@
-"""Quantiles of the recent past: a bounded window of samples that also grow old."""
+"""What is learnt from the recent past: factors on medians, and the chance to be in time."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Sequence
-
-_LOAD_MS, _GAP_MS = 10_000.0, 750.0
-"""How long a sample taken under load counts, and how long after the last one they all do."""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+from statistics import NormalDist
+from typing import Protocol
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """The q-quantile of sorted samples, by the rank below: one outlier in thirty is no p99."""
-    return ordered[int(q * (len(ordered) - 1))]
+    """The q-quantile of sorted values, which must not be empty."""
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(q * len(ordered)) - 1))]
 
 
-class Window:
-    """The last `size` samples no older than `horizon_ms`, and none `gap_ms` after the last one."""
+@dataclass(frozen=True)
+class Learning:
+    """How quickly the past is forgotten."""
 
-    def __init__(
-        self, size: int = 256, horizon_ms: float = 60_000.0, gap_ms: float = float("inf")
-    ) -> None:
-        self._samples: deque[tuple[float, float]] = deque()
-        self._ordered: list[float] = []
-        self._size = size
-        self._horizon_ms = horizon_ms
-        self._gap_ms = gap_ms
+    gain: float = 0.1
+    """Of a factor: how far one observation moves it. 20 observations undo a doubling, which is a
+    fifth of a second of a client that sends one request after another."""
+    most: float = 0.35
+    """Of a factor: one observation counts as at most this far off (in log), so that a factor
+    follows the median and not the mean."""
+    samples: int = 128
+    """Of a spread: as few as still show one in a hundred, so that noise is forgotten within about
+    a second of ordinary traffic."""
+    few: int = 32
+    """Of a spread: so many stay however old they are, and so many replace the prior."""
+    horizon_ms: float = 1000.0
+    """Of a spread: older samples go as new ones come, so that a noisy spell is forgotten within a
+    second of quiet traffic."""
+    steer: float = 0.02
+    """By how much one broken promise widens the spread (in log); a kept one narrows it by a
+    hundredth of that. Gibbs and Candès (2021), with the quantile's level replaced by its width."""
+    widest: float = 0.5
+    """Of the steering: 1.6 times wider or narrower than what was seen is the most."""
+    tail: float = 6.0
+    """Of a spread: beyond the largest sample the chance to be late falls with this power."""
+    ample: float = 8.0
+    """A request with this many times the time it needs is late only by the host's own doing, which
+    no choice of ours prevents and no promise can cover."""
+    outcome: float = 0.05
+    """By how much one broken promise under load widens what is allowed for (in log); a kept one
+    narrows it by a hundredth of that."""
+    outcome_ms: float = 3000.0
+    """Over how much time that is forgotten: without answers nothing else would undo it."""
+    roomier: float = 0.5
+    tighter: float = 0.2
+    """How far outcomes move it at most: where noise breaks promises whatever is chosen, refusing
+    everybody would not keep them."""
 
-    def add(self, now_ms: float, value: float) -> None:
-        """Take a sample in; the oldest makes room."""
-        self._end(now_ms)
-        if len(self._samples) == self._size:
-            self._forget()
-        self._samples.append((now_ms, value))
-        insort(self._ordered, value)
 
-    def fresh(self, now_ms: float) -> list[float]:
-        """The samples that have not grown old, smallest first: the window's own, to be read."""
-        self._end(now_ms)
-        oldest = now_ms - self._horizon_ms
-        while self._samples and self._samples[0][0] < oldest:
-            self._forget()
-        return self._ordered
-
-    def _forget(self) -> None:
-        _, value = self._samples.popleft()
-        del self._ordered[bisect_left(self._ordered, value)]
-
-    def _end(self, now_ms: float) -> None:
-        if self._samples and now_ms - self._samples[-1][0] > self._gap_ms:
-            self._samples.clear()
-            self._ordered.clear()
+LEARNING = Learning()
 
 
-class Memory:
-    """Samples of one thing, those taken under load apart from the others.
+def _lognormal(deviation: float) -> tuple[float, ...]:
+    return tuple(exp(deviation * NormalDist().inv_cdf((i + 0.5) / 100)) for i in range(100))
 
-    Under load everything takes longer, and that ends with the load: its samples come first while
-    new ones come in, and are all gone within a second after.
+
+PRIOR = _lognormal(0.13)
+"""Spread before anything was seen: one in a hundred takes 1.35 times its predicted median, as with
+one client on a host that nobody else uses (`python -m benchmarks.budgets`)."""
+BUSY_DEVIATION = 0.3
+"""The same under load, as a deviation of the logarithm: one in a hundred takes twice as long."""
+
+
+class Factor:
+    """A factor on a prediction: the running median of observed over predicted."""
+
+    __slots__ = ("_gain", "_log")
+
+    def __init__(self, start: float = 1.0, gain: float = LEARNING.gain) -> None:
+        self._log = math.log(start)
+        self._gain = gain
+
+    @property
+    def value(self) -> float:
+        """What predictions are multiplied by."""
+        return math.exp(self._log)
+
+    def learn(self, ratio: float) -> None:
+        """Take in one ratio of observed to predicted, the factor left out of the prediction."""
+        if ratio > 0:
+            off = math.log(ratio) - self._log
+            self._log += self._gain * max(-LEARNING.most, min(LEARNING.most, off))
+
+
+class Chances(Protocol):
+    """How likely an answer is in time."""
+
+    @property
+    def target(self) -> float:
+        """The chance that counts as a promise: the promised share of what this host can keep."""
+
+    @property
+    def bound(self) -> float:
+        """How many times its predicted median a request must be allowed to be promised."""
+
+    def probability(self, ratio: float) -> float:
+        """The chance of a request that is allowed `ratio` times its predicted median."""
+
+
+class Spread:
+    """The distribution of whole times over their predicted medians, steered to keep a promise.
+
+    `bound` is the factor that the promised share of answers keeps. Each answer shows whether it
+    did; the spread is widened or narrowed until the share that keeps it is the one that was
+    promised, whatever the distribution does (adaptive conformal prediction).
     """
 
-    def __init__(self, size: int = 256, horizon_ms: float = 60_000.0) -> None:
-        self.calm = Window(size, horizon_ms)
-        self.loaded = Window(size, _LOAD_MS, _GAP_MS)
-        self.added = 0
-        """How many samples were ever added; tells a reader whether anything is new."""
-
-    def add(self, now_ms: float, value: float, *, loaded: bool = False) -> None:
-        """Take a sample in."""
-        self.added += 1
-        (self.loaded if loaded else self.calm).add(now_ms, value)
-
-    def fresh(self, now_ms: float) -> list[float]:
-        """All that have not grown old, smallest first."""
-        return sorted(self.loaded.fresh(now_ms) + self.calm.fresh(now_ms))
-
-
-class Blend:
-    """Quantiles over what is known of one thing; while that is thin, of its kind, then the prior.
-
-    `kind` remembers the samples of `own` too, among those of its likes. They are put together anew
-    when enough is new or `refresh_ms` went by.
-    """
-
-    def __init__(
-        self,
-        own: Memory,
-        kind: Memory | None = None,
-        *,
-        prior: Iterable[float] = (),
-        enough: int = 48,
-        refresh_ms: float = 100.0,
-        refresh_samples: int = 8,
-    ) -> None:
-        self.own = own
-        self._kind = kind or own
+    def __init__(self, promise: float, prior: Sequence[float] = PRIOR) -> None:
+        self.promise = promise
         self._prior = sorted(prior)
-        self._enough = enough
-        self._refresh_ms = refresh_ms
-        self._refresh_samples = refresh_samples
-        self._ordered: list[float] = []
-        self._calm: list[float] = []
-        self._sorted_at = float("-inf")
-        self._sorted_added = 0
+        self._samples: deque[tuple[float, float]] = deque()
+        self._ordered: list[float] = list(self._prior)
+        self._steer = 0.0
+        self._scale = 1.0
 
-    def at(self, q: float, now_ms: float, *, calm: bool = False) -> float | None:
-        """The q-quantile as of now; None while nothing at all is known.
+    @property
+    def target(self) -> float:
+        """The chance that counts as a promise."""
+        return self.promise * self.probability(LEARNING.ample)
 
-        `calm`: as if there were no load.
-        """
-        ordered = self._calm if calm else self._ordered
-        if (
-            not ordered
-            or now_ms - self._sorted_at >= self._refresh_ms
-            or self.own.added - self._sorted_added >= self._refresh_samples
+    @property
+    def bound(self) -> float:
+        """The factor within which the promised share of answers stays."""
+        ordered, target = self._ordered, self.target
+        inside = quantile(ordered, target)
+        if (1.0 - target) * len(ordered) < 1.0:
+            # The window is too short to show it; the tail continues it.
+            missing = 1.0 / ((1.0 - target) * len(ordered))
+            inside = ordered[-1] * missing ** (1.0 / LEARNING.tail)
+        return inside * self._scale
+
+    def at(self, q: float) -> float:
+        """The q-quantile of the recent ratios, as seen."""
+        return quantile(self._ordered, q)
+
+    def probability(self, ratio: float) -> float:
+        """The chance that an answer takes at most `ratio` times its predicted median."""
+        ordered = self._ordered
+        ratio /= self._scale
+        below = bisect_right(ordered, ratio)
+        n = len(ordered)
+        if below < n:
+            return below / n
+        return 1.0 - float((ordered[-1] / ratio) ** LEARNING.tail) / n
+
+    def learn(self, now_ms: float, ratio: float) -> None:
+        """Take in one whole time over its predicted median."""
+        broken = ratio > self.bound
+        steer = self._steer + LEARNING.steer * (broken - (1.0 - self.target))
+        self._steer = max(-LEARNING.widest, min(LEARNING.widest, steer))
+        self._scale = math.exp(self._steer)
+        samples, ordered = self._samples, self._ordered
+        samples.append((now_ms, ratio))
+        insort(ordered, ratio)
+        if len(samples) == LEARNING.few and len(ordered) > len(samples):
+            for known in self._prior:
+                del ordered[bisect_left(ordered, known)]
+        oldest = now_ms - LEARNING.horizon_ms
+        while len(samples) > LEARNING.samples or (
+            samples[0][0] < oldest and len(samples) > LEARNING.few
         ):
-            self._sort(now_ms)
-            ordered = self._calm if calm else self._ordered
-        return quantile(ordered, q) if ordered else None
+            _, old = samples.popleft()
+            del ordered[bisect_left(ordered, old)]
 
-    def _sort(self, now_ms: float) -> None:
-        own, kind = self.own, self._kind
-        self._calm = self._more(self._known(own.calm, kind.calm, now_ms), self._prior)
-        loaded = self._known(own.loaded, kind.loaded, now_ms)
-        self._ordered = self._more(loaded, self._calm) if loaded else self._calm
-        self._sorted_at = now_ms
-        self._sorted_added = own.added
 
-    def _known(self, own: Window, kind: Window, now_ms: float) -> list[float]:
-        mine = own.fresh(now_ms)
-        if len(mine) >= self._enough:
-            return mine
-        return max(mine, kind.fresh(now_ms), key=len)
+class Outcomes:
+    """The chance to be in time under load, steered by which promises were kept.
 
-    def _more(self, samples: list[float], others: list[float]) -> list[float]:
-        # Sorting what consists of sorted parts only merges them.
-        return samples if len(samples) >= self._enough else sorted(samples + others)
+    Under load a request that may wait is made to wait, so that its time says little about what it
+    needed: there the ratio of a time to its prediction has an assumed deviation, and whether
+    promises are kept moves its centre.
+    """
+
+    _ASSUMED = NormalDist(0.0, BUSY_DEVIATION)
+
+    def __init__(self, promise: float) -> None:
+        self.target = promise
+        self._within = self._ASSUMED.inv_cdf(promise)
+        self._centre = 0.0
+        self._seen_ms = 0.0
+
+    @property
+    def bound(self) -> float:
+        """How many times its predicted median a request must be allowed to be promised."""
+        return exp(self._centre + self._within)
+
+    def probability(self, ratio: float) -> float:
+        """The chance of a request that is allowed `ratio` times its predicted median."""
+        return self._ASSUMED.cdf(math.log(ratio) - self._centre) if ratio > 0 else 0.0
+
+    def forget(self, now_ms: float) -> None:
+        """Let time pass."""
+        self._centre *= exp(min(0.0, self._seen_ms - now_ms) / LEARNING.outcome_ms)
+        self._seen_ms = max(self._seen_ms, now_ms)
+
+    def learn(self, now_ms: float, *, kept: bool) -> None:
+        """Take in whether a promise was kept."""
+        self.forget(now_ms)
+        centre = self._centre + LEARNING.outcome * (self.target - kept)
+        self._centre = max(-LEARNING.tighter, min(LEARNING.roomier, centre))
+
+
+class Spreads:
+    """What whole times do with nobody else inside, and under load."""
+
+    def __init__(self, promise: float) -> None:
+        self.promise = promise
+        self.alone, self.busy = Spread(promise), Outcomes(promise)
+
+    def of(self, *, alone: bool) -> Chances:
+        """The one that holds now."""
+        return self.alone if alone else self.busy

@@ -1,55 +1,38 @@
-"""Latencies kept between starts, keyed by host, engine and bundle."""
+"""Latencies kept between starts, keyed by CPU, quota, engine and architecture."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
-import platform
 import tempfile
 from pathlib import Path
 
 import orjson
 
+from service.engines.disk_cache import user_cache
 from service.latency.model import Measurements
+from service.runtime.cgroups import cpu_quota
+from service.runtime.cores import cpu_model
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 """Changes with what is measured and with how: times taken otherwise must not be mixed."""
 
 
-def host_name() -> str:
-    """What tells one machine's speed from another's: CPU model, number of cores, memory apart."""
-    model = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    except OSError:
-        pass
-    return f"{platform.node()}|{model}|{os.cpu_count()}"
-
-
-def fingerprint(path: Path) -> str:
-    """SHA-256 of a bundle file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def store_key(*parts: str) -> str:
-    """A short name for a combination of host, engine, bundle and sizes."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    """A short name for this host with all that its times depend on.
+
+    The host is its CPU and what of it is granted, not its name: each container has a new one.
+    """
+    host = (cpu_model(), str(os.cpu_count()), f"{cpu_quota() or 0:.2f}")
+    return hashlib.sha256("\0".join((*host, *parts)).encode()).hexdigest()[:24]
 
 
-def candidates(cache_dir: Path | None, bundle: Path) -> list[Path]:
-    """Directories to try, in order."""
-    if cache_dir is not None:
-        return [cache_dir]
-    home = os.environ.get("XDG_CACHE_HOME")
-    user = Path(home) if home else Path.home() / ".cache"
-    return [bundle.parent / ".san-latency", user / "san-serve"]
+def directories(cache_dir: Path | None) -> list[Path]:
+    """Where times are looked for and kept: one place, by the platform's convention."""
+    return [cache_dir or user_cache()]
 
 
 class LatencyStore:

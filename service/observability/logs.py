@@ -1,4 +1,4 @@
-"""The log: one JSON object or one line of text per event, request ids included."""
+"""The log: one JSON object or one line of text per event, or lines for people on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 
-from service.request.record import RequestRecord
+from service.observability.terminal import TerminalHandler
+from service.request.request import Request
 
 request_logger = logging.getLogger("service.request")
 
@@ -33,6 +34,8 @@ class JsonFormatter(logging.Formatter):
         facts = getattr(record, "facts", None)
         if facts:
             entry |= facts
+        if (progress := getattr(record, "progress", None)) is not None:
+            entry |= {"done": progress[0], "of": progress[1]}
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(entry, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
@@ -64,11 +67,13 @@ def configure(level: str, log_format: str, worker: int | None = None) -> None:
 
     With several workers each line says whose it is.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    if log_format == "json":
-        handler.setFormatter(JsonFormatter(worker))
-    else:
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if log_format == "text":
         handler.setFormatter(TextFormatter(worker))
+    elif log_format == "auto" and sys.stderr.isatty():
+        handler = TerminalHandler(sys.stderr, worker)
+    else:
+        handler.setFormatter(JsonFormatter(worker))
     logging.captureWarnings(True)  # Pillow has something to say about many a broken file
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -80,7 +85,7 @@ def configure(level: str, log_format: str, worker: int | None = None) -> None:
     logging.getLogger("uvicorn.access").disabled = True
 
 
-def log_request(record: RequestRecord) -> None:
+def log_request(record: Request) -> None:
     """One line per request."""
     if not request_logger.isEnabledFor(logging.INFO):
         return

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from service.request.record import STAGES, Outcome, RequestRecord
+from service.request.request import STAGES, Outcome, Request
 from service.runtime.clock import Clock
 
-Trace = Callable[[RequestRecord], None]
+Trace = Callable[[Request], None]
 
 _FAILURES = (Outcome.FAILED, Outcome.EXPIRED)
 
@@ -30,7 +30,7 @@ def make_trace(clock: Clock, provider: Any = None) -> Trace | None:
     tracer = trace.get_tracer("san-serve", tracer_provider=provider)
     propagator = TraceContextTextMapPropagator()
 
-    def observe(record: RequestRecord) -> None:
+    def observe(record: Request) -> None:
         """Rebuild the request's spans on the wall clock."""
         if provider is None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             return  # installed, but not set up: nobody would see them
@@ -59,7 +59,7 @@ def make_trace(clock: Clock, provider: Any = None) -> Trace | None:
     return observe
 
 
-def _attributes(record: RequestRecord) -> dict[str, str | int | float | bool]:
+def _attributes(record: Request) -> dict[str, str | int | float | bool]:
     found: dict[str, str | int | float | bool] = {
         "san.request_id": record.request_id,
         "san.outcome": str(record.outcome),

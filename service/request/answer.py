@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.request.record import STAGES, RequestRecord
+from service.request.request import STAGES, Request
 
 _FEW = 16
 """Up to so many classes are found one by one: a third of the time that sorting takes."""
@@ -39,37 +39,55 @@ def top_k(scores: NDArray[np.float32], classes: tuple[str, ...], k: int) -> list
 
 
 @dataclass(slots=True)
-class Answer:
-    """What the client gets, and what of it is not on the wire."""
+class Result:
+    """What one image was found to be."""
 
-    record: RequestRecord
     predictions: list[Prediction]
     scores: NDArray[np.float32]
     logits: NDArray[np.float32]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON answer."""
+
+def image_ids(request_id: str, count: int) -> list[str]:
+    """The id of each image, for feedback: the request's own, numbered if there are several."""
+    return [request_id] if count == 1 else [f"{request_id}-{row}" for row in range(count)]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the client gets, and what of it is not on the wire."""
+
+    record: Request
+    results: list[Result]
+    """One per image."""
+
+    @property
+    def predictions(self) -> list[Prediction]:
+        """Of the first image, which mostly is the only one."""
+        return self.results[0].predictions
+
+    def to_dict(self, *, many: bool = False) -> dict[str, Any]:
+        """The JSON answer; for a list of images `answers` takes the place of `predictions`."""
         record, timing = self.record, self.record.timing
         assert record.point is not None
         return {
             "request_id": record.request_id,
             "model": record.model,
             "model_version": record.model_version,
-            "predictions": [
-                {"index": p.index, "label": p.label, "score": round(p.score, 6)}
-                for p in self.predictions
-            ],
+            **({"answers": self._answers()} if many else {"predictions": _shown(self.predictions)}),
             "resolution": record.point.resolution,
             "mode": str(record.point.mode),
             "precision": record.point.precision,
             "expected_accuracy": record.expected_accuracy,
+            "accuracy_source": record.accuracy_source,
             "reason": record.reason,
             "weights": _weights(record),
             "budget": {
                 "budget_ms": record.terms.budget_ms,
                 "predicted_ms": _ms(record.predicted_ms or 0.0),
+                "estimated": record.estimated,
+                "bound_ms": _ms(record.bound_ms or 0.0),
                 "spent_ms": _ms(timing.total),
-                "met": record.met,
+                "met": None if record.terms.budget_ms is None else record.met,
             },
             "timing_ms": {
                 **{stage: _ms(getattr(timing, stage)) for stage in STAGES},
@@ -77,9 +95,16 @@ class Answer:
             },
         }
 
-    def body(self) -> bytes:
+    def _answers(self) -> list[dict[str, Any]]:
+        ids = image_ids(self.record.request_id, len(self.results))
+        return [
+            {"request_id": name, "predictions": _shown(result.predictions)}
+            for name, result in zip(ids, self.results, strict=True)
+        ]
+
+    def body(self, *, many: bool = False) -> bytes:
         """The JSON answer, encoded."""
-        return orjson.dumps(self.to_dict())
+        return orjson.dumps(self.to_dict(many=many))
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """The same facts for clients that do not parse bodies, proxies and browsers."""
@@ -96,13 +121,19 @@ class Answer:
             (b"x-san-weights", _weights(record).encode()),
             (b"x-san-predicted-ms", b"%.3f" % (record.predicted_ms or 0.0)),
             (b"x-san-spent-ms", b"%.3f" % timing.total),
-            (b"x-san-budget-met", b"true" if record.met else b"false"),
         ]
         if record.expected_accuracy is not None:
             found.append((b"x-san-expected-accuracy", b"%.4f" % record.expected_accuracy))
         if record.terms.budget_ms is not None:
-            found.append((b"x-san-budget-ms", b"%g" % record.terms.budget_ms))
+            found += [
+                (b"x-san-budget-ms", b"%g" % record.terms.budget_ms),
+                (b"x-san-budget-met", b"true" if record.met else b"false"),
+            ]
         return found
+
+
+def _shown(predictions: list[Prediction]) -> list[dict[str, Any]]:
+    return [{"index": p.index, "label": p.label, "score": round(p.score, 6)} for p in predictions]
 
 
 def _ms(value: float) -> float:
@@ -116,5 +147,5 @@ def _printable(text: str) -> bytes:
     return shown.encode("ascii", "replace")
 
 
-def _weights(record: RequestRecord) -> str:
+def _weights(record: Request) -> str:
     return "cached" if record.cached else "generated"

@@ -55,7 +55,7 @@ class ClientIdentity:
         hops = b",".join(
             value for name, value in scope["headers"] if name == b"x-forwarded-for"
         ).rsplit(b",", _MOST_HOPS)
-        # Each proxy appends the address it heard from; the first that is not ours is the client.
+        # Each proxy appends the address it heard from; the first that is not ours is the client's.
         for hop in reversed(hops[-_MOST_HOPS:]):
             heard = hop.strip().decode("latin-1")
             if _parsed(heard) is None:
@@ -74,6 +74,11 @@ def is_loopback(address: str) -> bool:
     """Whether an address is this machine's own; a name is none."""
     parsed = _parsed(address)
     return parsed is not None and parsed.is_loopback
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an address and not a name."""
+    return _parsed(text) is not None
 
 
 @lru_cache(maxsize=4096)

@@ -11,16 +11,18 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from san_core.errors import ResolutionError
+from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.resolution import check_resolution
 from service.errors import ParameterError
 
 MAX_BUDGET_MS = 600_000.0
 MAX_TOP_K = 1000
-PARAMETERS = ("budget_ms", "resolution", "mode", "min_accuracy", "top_k", "on_miss")
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+PARAMETERS = ("budget_ms", "resolution", "mode", "precision", "min_accuracy", "top_k", "on_miss")
 
 
 class OnMiss(StrEnum):
@@ -40,6 +42,9 @@ class Terms:
     min_accuracy: float | None = None
     top_k: int = 5
     on_miss: OnMiss = OnMiss.ANSWER
+    precision: Precision | None = None
+    priority: int = 0
+    """Smaller goes first; the Open Inference Protocol's parameter, 0 for everyone else."""
 
 
 def parse_terms(query: Iterable[tuple[str, str]], budget_header: str | None = None) -> Terms:
@@ -62,6 +67,7 @@ def parse_terms(query: Iterable[tuple[str, str]], budget_header: str | None = No
         budget_ms=None if budget is None else parse_budget(budget, source),
         resolution=_resolution(given["resolution"]) if "resolution" in given else None,
         mode=_mode(given["mode"]) if "mode" in given else None,
+        precision=_precision(given["precision"]) if "precision" in given else None,
         min_accuracy=_accuracy(given["min_accuracy"]) if "min_accuracy" in given else None,
         top_k=_top_k(given["top_k"]) if "top_k" in given else 5,
         on_miss=_on_miss(given["on_miss"]) if "on_miss" in given else OnMiss.ANSWER,
@@ -107,6 +113,15 @@ def _mode(text: str) -> Mode:
     except ValueError:
         choices = ", ".join(Mode)
         raise ParameterError(f"mode must be one of {choices}, not {text[:40]!r}.", "mode") from None
+
+
+def _precision(text: str) -> Precision:
+    for known in PRECISIONS:
+        if text == known:
+            return known
+    raise ParameterError(
+        f"precision must be one of {', '.join(PRECISIONS)}, not {text[:40]!r}.", "precision"
+    )
 
 
 def _accuracy(text: str) -> float:

@@ -16,13 +16,35 @@ _CPUSETS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
 
 def granted_cores(root: Path = Path("/")) -> int | None:
     """Whole cores that the groups of this process grant it; None if they set no limit."""
-    limits = []
+    limits: list[float] = []
     for group in _groups(root):
         limits += [limit for limit in (_quota_v2(group), _quota_v1(group)) if limit is not None]
         cpuset = _cpuset(group)
         if cpuset is not None:
             limits.append(cpuset)
     return max(1, int(min(limits))) if limits else None
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Cores' worth of time that the tightest quota leaves; None if there is none.
+
+    Below one, the kernel stops the process for the rest of each period (0.1 s) once its share is
+    used up: latency then has two modes, tens of milliseconds apart.
+    """
+    found = (quota for group in _groups(root) for quota in (_quota_v2(group), _quota_v1(group)))
+    return min((quota for quota in found if quota is not None), default=None)
+
+
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Bytes that the tightest group allows; None if none does."""
+    limits = []
+    for group in _groups(root):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(group / name).strip()
+            # Version 1 writes "no limit" as the largest number it can.
+            if text.isdigit() and int(text) < 1 << 60:
+                limits.append(int(text))
+    return min(limits, default=None)
 
 
 def _groups(root: Path) -> Iterator[Path]:

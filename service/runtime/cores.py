@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass
+from pathlib import Path
 
 from service.runtime.cgroups import granted_cores
 
@@ -14,6 +16,17 @@ class CorePlan:
 
     engine: int
     decode: int
+
+
+def cpu_model() -> str:
+    """What the CPU calls itself."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def available_cores() -> int:
@@ -30,12 +43,15 @@ def plan_cores(
 ) -> CorePlan:
     """Share out the cores; what the operator fixed stays fixed.
 
-    Eager torch collapses when its OpenMP team has to share a core, so it leaves one to the
-    decoders and the loop. OpenVINO degrades gently and, on a small machine, is better off with all
-    of them: a single request decodes first and runs after, so the two rarely meet.
+    On a GPU the engine's thread only hands over and waits: all cores but one for it and one for the
+    event loop decode. Eager torch collapses when its OpenMP team has to share a core, so it leaves
+    one to the decoders and the loop. OpenVINO degrades gently and, on a small machine, is better
+    off with all of them: a single request decodes first and runs after, so the two rarely meet.
     """
     if cores <= 1:
         engine_default, decode_default = 1, 1
+    elif engine == "gpu":
+        engine_default, decode_default = 1, max(1, cores - 2)
     elif engine == "torch":
         engine_default = cores - max(1, cores // 4)
         decode_default = cores - engine_default

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -47,7 +48,7 @@ class _Job(Generic[T]):
 
 
 class Workers:
-    """A fixed number of threads over one priority queue."""
+    """Threads over one priority queue."""
 
     def __init__(self, name: str, threads: int, *, nice: int = 0) -> None:
         self._heap: list[tuple[float, int, _Job[Any]]] = []
@@ -56,11 +57,18 @@ class Workers:
         """True for every job on the heap, then False for every thread."""
         self._closed = False
         self._nice = nice
-        self._threads = [
-            threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True)
-            for i in range(threads)
-        ]
-        for thread in self._threads:
+        self._begun: dict[int, float] = {}
+        """When each thread that works began its job."""
+        self._name = name
+        self._threads: list[threading.Thread] = []
+        self.grow(threads)
+
+    def grow(self, threads: int) -> None:
+        """Have at least so many threads."""
+        for number in range(len(self._threads), threads):
+            name = f"{self._name}-{number}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._threads.append(thread)
             thread.start()
 
     def submit(self, function: Callable[[], T], urgency: float = 0.0) -> asyncio.Future[T]:
@@ -76,6 +84,10 @@ class Workers:
         self._wake.put(True)
         return job.future
 
+    def longest_s(self) -> float:
+        """For how long the job that runs longest has been running."""
+        return time.monotonic() - min(list(self._begun.values()), default=time.monotonic())
+
     def close(self) -> None:
         """Finish the jobs that are queued and stop."""
         self._closed = True
@@ -90,5 +102,7 @@ class Workers:
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
         while self._wake.get():
             job = heapq.heappop(self._heap)[2]
+            self._begun[threading.get_ident()] = time.monotonic()
             job.run()
+            del self._begun[threading.get_ident()]
             del job  # an idle worker must not keep the last image alive

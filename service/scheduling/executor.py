@@ -1,31 +1,32 @@
-"""Carries out what `batching` plans: one engine thread, one batch at a time.
+"""Carries out what the scheduler plans: on the engine's threads, as many batches as it takes.
 
-Callbacks on the event loop and no task of its own: when a batch ends its futures are settled and
-the next plan is made at once.
+That is one on a CPU. A GPU takes two: the second is copied while the first computes. Callbacks on
+the event loop and no task of its own: when a batch ends its futures are settled and the next plan
+is made at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from san_core.frontier import OperatingPoint
-from service.engines.base import RunnableNetwork
+from service.engines.base import Images, RunnableNetwork
 from service.errors import ExpiredError
-from service.images.decoder import Decoded
-from service.latency.model import LatencyModel
+from service.images.decoder import Decoded, DecodeJob
+from service.request.request import Request
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
-from service.scheduling.batching import BatchQueue, Entry, Plan
-from service.scheduling.load import Load, Promise
+from service.scheduling.dispatching import Plan
+from service.scheduling.scheduler import Scheduler
 
-Source = NDArray[np.float32] | Callable[[], Decoded]
-"""An image's pixels, or what decodes it: on the engine's thread, saving a change of threads."""
+Source = Images | Decoded | DecodeJob
+"""An image [T, T, 3], decoded pixels, or what decodes it on the engine's thread."""
 
 
 @dataclass(slots=True)
@@ -33,13 +34,20 @@ class Ran:
     """What became of one request's run."""
 
     scores: NDArray[np.float32]
-    """Softmax over the classes."""
+    """[images, classes]: softmax."""
     logits: NDArray[np.float32]
-    queue_ms: float
     decode_ms: float
-    """0 if its pixels were there."""
-    forward_ms: float
-    batch: int
+    """On the engine's thread; 0 if its pixels were there."""
+
+
+@dataclass(slots=True)
+class _Job:
+    request: Request
+    sources: Sequence[Source]
+    network: RunnableNetwork
+    """That of the point it was first given: it may have been evicted since."""
+    learn: bool
+    future: asyncio.Future[Ran]
 
 
 @dataclass(slots=True)
@@ -47,18 +55,8 @@ class _Executed:
     logits: NDArray[np.float32]
     scores: NDArray[np.float32]
     begun_ms: float
-    decode_ms: float
-    forward_ms: float
-
-
-@dataclass(slots=True)
-class _Cargo:
-    network: RunnableNetwork
-    source: Source
-    promise: Promise
-    future: asyncio.Future[Ran]
-    learn: bool
-    """Whether this network's times are those the latency model predicts."""
+    decoded_ms: float
+    ended_ms: float
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -68,184 +66,173 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return scores
 
 
-def _pixels(source: Source) -> NDArray[np.float32]:
-    return source if isinstance(source, np.ndarray) else source().pixels
+def _images(sources: Sequence[Source], resolution: int) -> Images:
+    """Bring every image to the point's resolution: [n, T, T, 3]."""
+    found: list[Images] = []
+    for source in sources:
+        decoded = source() if isinstance(source, DecodeJob) else source
+        found.append(decoded.at(resolution) if isinstance(decoded, Decoded) else decoded)
+    return found[0][np.newaxis] if len(found) == 1 else cast(Images, np.stack(found))
 
 
-def _best_cargo(batch: list[Entry]) -> _Cargo:
-    """The own engine's network if anyone in the batch holds it; a stand-in computes the same."""
-    cargos: list[_Cargo] = [entry.cargo for entry in batch]
-    return next((cargo for cargo in cargos if cargo.learn), cargos[0])
-
-
-class EngineLoop:
-    """Takes decoded requests, forms batches, runs them."""
+class Executor:
+    """Takes requests that are ready to run, runs what the scheduler says."""
 
     def __init__(
         self,
         workers: Workers,
-        model: LatencyModel,
-        load: Load,
+        scheduler: Scheduler,
         clock: Clock,
         *,
-        max_batch: int,
-        window_ms: float,
-        quantile: float,
+        in_flight: int = 1,
+        network_for: Callable[[OperatingPoint], RunnableNetwork | None] = lambda _: None,
+        wants_late: Callable[[Request, float], bool] = lambda *_: True,
         on_batch: Callable[[OperatingPoint, int, float], None] = lambda *_: None,
     ) -> None:
         self._workers = workers
-        self._model = model
-        self._load = load
+        self._scheduler = scheduler
         self._clock = clock
-        self._quantile = quantile
+        self._network_for = network_for
+        self._wants_late = wants_late
         self._on_batch = on_batch
-        self._queue = BatchQueue(max_batch, window_ms)
-        self._coming: dict[OperatingPoint, int] = {}
-        self._busy = False
-        self._idle_since_ms = clock()
+        self._jobs: dict[Request, _Job] = {}
+        self._in_flight = in_flight
+        self._batches = 0
+        """How many are in the engine."""
+        self._ended_ms = 0.0
+        """When the engine was last done with one."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def depth(self) -> int:
-        """How many decoded requests wait."""
-        return len(self._queue)
+        """How many requests wait."""
+        return len(self._scheduler)
 
     @property
     def is_idle(self) -> bool:
         """Whether the engine has nothing to do."""
-        return not self._busy and not len(self._queue)
-
-    def expect(self, point: OperatingPoint) -> None:
-        """A request for this point is being decoded: a batch may be worth holding open for it."""
-        self._coming[point] = self._coming.get(point, 0) + 1
-
-    def unexpect(self, point: OperatingPoint) -> None:
-        """It has arrived, or never will."""
-        left = self._coming.get(point, 0) - 1
-        if left > 0:
-            self._coming[point] = left
-        else:
-            self._coming.pop(point, None)
+        return not self._batches and not self._jobs
 
     async def run(
         self,
+        request: Request,
+        sources: Sequence[Source],
         network: RunnableNetwork,
-        source: Source,
-        promise: Promise,
         *,
-        answer_late: Callable[[], bool] = lambda: True,
         learn: bool = True,
     ) -> Ran:
-        """Wait for a batch and run in it.
+        """Wait for the engine and run.
 
         Cancelling is safe at any time: before the batch starts it costs nothing, after that the
         others in it are unharmed.
         """
         future: asyncio.Future[Ran] = asyncio.get_running_loop().create_future()
-        now = self._clock()
-        entry = Entry(
-            promise.point,
-            # The answer has still to be written after the run.
-            promise.deadline_ms - self._model.overhead_ms(self._quantile, now),
-            now,
-            answer_late,
-            _Cargo(network, source, promise, future, learn),
-        )
-        self._queue.add(entry)
+        self._jobs[request] = _Job(request, sources, network, learn, future)
+        self._scheduler.wait(request, self._clock())
         self._step()
         try:
             return await future
-        except asyncio.CancelledError:
-            entry.abandoned = True
-            raise
+        finally:
+            self._jobs.pop(request, None)
+            if future.cancelled():
+                self._scheduler.leave(request, self._clock())
 
     def _step(self) -> None:
-        if self._busy:
+        if self._batches == self._in_flight or not len(self._scheduler):
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         now = self._clock()
-        plan = self._queue.plan(
-            now, self._idle_since_ms, self._run_time, lambda point: self._coming.get(point, 0)
-        )
-        self._refuse(plan)
-        if plan.run:
-            self._start(plan.run, now)
-        elif plan.wake_ms is not None:
-            delay = max(0.0, (plan.wake_ms - now) / 1000)
-            self._timer = asyncio.get_running_loop().call_later(delay, self._step)
+        plan = self._scheduler.next(now, lambda request: self._wants_late(request, now))
+        for request in plan.expired:
+            self._expire(request, now)
+        if plan.wake_ms is not None:
+            delay_s = max(0.0, plan.wake_ms - now) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._step)
+        elif plan.run:
+            jobs = [self._jobs[request] for request in plan.run]
+            network = self._network(jobs)
+            self._batches += 1
+            self._scheduler.started(plan, now)
+            job = self._workers.submit(lambda: self._execute(jobs, network))
+            job.add_done_callback(lambda done: self._finish(plan, jobs, done))
+            self._step()
 
-    def _run_time(self, point: OperatingPoint, batch: int) -> float:
-        shape = (point.resolution, point.precision)
-        return self._model.forward_ms(shape, batch, self._quantile, self._clock())
-
-    def _refuse(self, plan: Plan) -> None:
-        for entry in plan.expired:
-            future = entry.cargo.future
-            if not future.done():
-                future.set_exception(
-                    ExpiredError(
-                        "The deadline would have passed before the answer: the service is "
-                        "busier than predicted.",
-                        self._load.drain_ms(self._clock()),
-                    )
+    def _expire(self, request: Request, now_ms: float) -> None:
+        future = self._jobs[request].future
+        if not future.done():
+            future.set_exception(
+                ExpiredError(
+                    "The deadline would have passed before the answer: the service is busier "
+                    "than predicted.",
+                    self._scheduler.schedule.drain_ms(now_ms),
                 )
+            )
 
-    def _start(self, batch: list[Entry], now_ms: float) -> None:
-        self._busy = True
-        self._load.started([entry.cargo.promise for entry in batch], now_ms)
-        job = self._workers.submit(lambda: self._execute(batch))
-        job.add_done_callback(lambda done: self._finish(batch, done))
+    def _network(self, jobs: list[_Job]) -> RunnableNetwork:
+        """The cached one of the point that was chosen, else one that a request holds."""
+        point = jobs[0].request.point
+        assert point is not None
+        network = self._network_for(point)
+        if network is None:
+            held = sorted((job.network for job in jobs), key=lambda n: n.point)
+            network = next((n for n in held if n.point == point), held[0])
+            for job in jobs:  # the point was evicted since it was chosen
+                job.request.point = network.point
+        return network
 
-    def _execute(self, batch: list[Entry]) -> _Executed:
+    def _execute(self, jobs: list[_Job], network: RunnableNetwork) -> _Executed:
         """On the engine thread."""
         begun = self._clock()
-        network: RunnableNetwork = _best_cargo(batch).network
-        pixels = [_pixels(entry.cargo.source) for entry in batch]
+        sources = [source for job in jobs for source in job.sources]
+        if isinstance(only := sources[0], DecodeJob) and len(sources) == 1:
+            sources = [only()]
         decoded = self._clock()
-        images = pixels[0][np.newaxis] if len(batch) == 1 else np.stack(pixels)
-        logits = network.run(images)
-        scores = softmax(logits)
-        return _Executed(logits, scores, begun, decoded - begun, self._clock() - decoded)
+        images = _images(sources, network.point.resolution)
+        most = self._scheduler.max_batch
+        logits = (
+            network.run(images)
+            if len(images) <= most
+            else np.concatenate(
+                [network.run(images[i : i + most]) for i in range(0, len(images), most)]
+            )
+        )
+        return _Executed(logits, softmax(logits), begun, decoded, self._clock())
 
-    def _finish(
-        self,
-        batch: list[Entry],
-        done: asyncio.Future[_Executed],
-    ) -> None:
-        self._busy = False
-        now = self._idle_since_ms = self._clock()
-        error = done.exception()
-        for row, entry in enumerate(batch):
-            future: asyncio.Future[Ran] = entry.cargo.future
-            # Its work is done even if its answer is still to be written.
-            self._load.leave(entry.cargo.promise)
-            if future.done():
-                continue
-            if error is not None:
-                future.set_exception(error)
-            else:
-                executed = done.result()
-                future.set_result(
-                    Ran(
-                        executed.scores[row],
-                        executed.logits[row],
-                        executed.begun_ms - entry.joined_ms,
-                        0.0 if isinstance(entry.cargo.source, np.ndarray) else executed.decode_ms,
-                        executed.forward_ms,
-                        len(batch),
-                    )
-                )
-        if error is None:
-            # After the answers, which wait for nothing any more.
-            learn = partial(self._learn, batch, done.result().forward_ms, now)
-            asyncio.get_running_loop().call_soon(learn)
+    def _finish(self, plan: Plan, jobs: list[_Job], done: asyncio.Future[_Executed]) -> None:
+        self._batches -= 1
+        now, error = self._clock(), done.exception()
+        images = sum(job.request.images for job in jobs)
+        if error is not None:
+            for job in jobs:
+                if not job.future.done():
+                    job.future.set_exception(error)
+            self._scheduler.finished(plan, None, now)
+            self._step()
+            return
+        executed, row = done.result(), 0
+        # Its own time begins when the one before it is done.
+        computed_ms = max(executed.decoded_ms, self._ended_ms)
+        self._ended_ms = executed.ended_ms
+        for job in jobs:
+            request, timing = job.request, job.request.timing
+            rows = slice(row, row + request.images)
+            row += request.images
+            decode = (
+                executed.decoded_ms - executed.begun_ms
+                if isinstance(job.sources[0], DecodeJob)
+                else 0.0
+            )
+            waited_ms = computed_ms - executed.decoded_ms
+            timing.queue += executed.begun_ms - request.waiting_ms + waited_ms
+            timing.forward = executed.ended_ms - computed_ms
+            request.batch = images
+            if not job.future.done():
+                job.future.set_result(Ran(executed.scores[rows], executed.logits[rows], decode))
+        learn = any(job.learn for job in jobs)
+        run = (computed_ms, executed.ended_ms) if learn else None
+        self._scheduler.finished(plan, run, now)
+        assert jobs[0].request.point is not None
+        self._on_batch(jobs[0].request.point, images, executed.ended_ms - computed_ms)
         self._step()
-
-    def _learn(self, batch: list[Entry], forward_ms: float, now_ms: float) -> None:
-        point, size = batch[0].point, len(batch)
-        if _best_cargo(batch).learn:
-            shape = (point.resolution, point.precision)
-            self._model.observe_forward(shape, size, forward_ms, now_ms)
-        self._on_batch(point, size, forward_ms)

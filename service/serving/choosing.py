@@ -1,23 +1,18 @@
-"""Acting on the policy's verdicts: who is turned away, who is served, and until when."""
+"""Acting on the scheduler's verdicts: what is refused, with which error, and what goes on late."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from san_core.preprocessing import ImageHeader
-from service.errors import (
-    ImpossibleBudgetError,
-    NotReadyError,
-    OverloadedError,
-    ParameterError,
-)
-from service.request.budget import Budget
-from service.request.record import RequestRecord
-from service.request.terms import OnMiss, Terms
-from service.runtime.clock import Clock
+from service.errors import ImpossibleBudgetError, NotReadyError, OverloadedError, ParameterError
+from service.latency.catalogue import Listing
+from service.latency.model import decode_work
+from service.request.request import Request
+from service.request.terms import Terms
 from service.scheduling.admission import Admission
-from service.scheduling.load import Load
-from service.scheduling.policy import Decision, Situation, Verdict, choose
+from service.scheduling.deciding import Verdict
 from service.serving.deployment import Deployment
 
 
@@ -27,119 +22,96 @@ class Limits:
 
     patience_ms: float
     max_resolution: int
-    backlog: int
-    """How many requests may be inside before those that are late are dropped."""
 
 
-@dataclass(slots=True)
-class Choice:
-    """What the policy decided for a request that is served, and when it is due."""
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What is known of an image before it is decoded; no header: it needs no decoding."""
 
-    decision: Decision
-    due_ms: float
+    header: ImageHeader | None
+    bytes: int
 
 
-class Chooser:
-    """Asks the policy, and does what it says."""
-
-    def __init__(self, admission: Admission, load: Load, clock: Clock, limits: Limits) -> None:
-        self._admission = admission
-        self._load = load
-        self._clock = clock
-        self._limits = limits
-
-    def admit(self, deployment: Deployment | None, budget: Budget, terms: Terms) -> Deployment:
-        """Turn away whom the load makes late before they cost anything."""
-        self._admission.check()
-        if deployment is None:
-            raise NotReadyError("No bundle is loaded yet; try again soon.")
-        if terms.resolution is not None and terms.resolution > self._limits.max_resolution:
-            raise ParameterError(
-                f"resolution may be at most {self._limits.max_resolution} here, "
-                f"not {terms.resolution}.",
-                "resolution",
-            )
-        now = self._clock()
-        hopeless = deployment.forecast.hopeless_ms(deployment.frontier[0], budget, now)
-        # Who finds nobody inside waits for the service's own work at most.
-        if hopeless is not None and not self._admission.is_idle:
-            self._load.turned_away(now)
-            raise OverloadedError(
-                f"The load leaves no room for {budget.allowed_ms:g} ms: even the fastest point "
-                f"would take {hopeless:.0f} ms.",
-                self._load.drain_ms(now),
-            )
-        return deployment
-
-    def choose(
-        self,
-        deployment: Deployment,
-        header: ImageHeader | None,
-        size: int,
-        budget: Budget,
-        terms: Terms,
-        record: RequestRecord,
-    ) -> Choice:
-        """Ask the policy for an image of `size` bytes, and act on its verdict."""
-        now = self._clock()
-        record.model = deployment.manifest.name
-        record.model_version = deployment.manifest.version
-        listings = deployment.considered(terms)
-        if terms.min_accuracy is not None and listings[0].accuracy is None:
-            raise ParameterError(
-                "The bundle served here was never evaluated, so no accuracy can be asked of it; "
-                "leave min_accuracy out.",
-                "min_accuracy",
-            )
-        options = deployment.forecast.options(listings, header, size, budget, now)
-        spent = budget.spent_ms(now)
-        situation = Situation(
-            allowed_ms=budget.allowed_ms,
-            spent_ms=spent,
-            patience_ms=budget.patience_ms,
-            has_budget=terms.budget_ms is not None,
-            pinned=terms.resolution is not None,
-            min_accuracy=terms.min_accuracy,
-            on_miss=terms.on_miss,
-            alone=self._admission.inside == 1,
+def admit(
+    request: Request,
+    deployment: Deployment | None,
+    admission: Admission,
+    limits: Limits,
+    now_ms: float,
+) -> Deployment:
+    """Refuse what the load makes late before a byte of its body is read."""
+    admission.check()
+    if deployment is None:
+        raise NotReadyError("No bundle is loaded yet; try again soon.")
+    resolution = request.terms.resolution
+    if resolution is not None and resolution > limits.max_resolution:
+        raise ParameterError(
+            f"resolution may be at most {limits.max_resolution} here, not {resolution}.",
+            "resolution",
         )
-        decision = choose(situation, options)
-        option = decision.option
-        accuracy = next(x.accuracy for x, o in zip(listings, options, strict=True) if o is option)
-        record.reason = decision.reason
-        if decision.verdict is Verdict.INACCURATE:
-            raise ParameterError(decision.reason, "min_accuracy")
-        if decision.verdict is Verdict.IMPOSSIBLE:
-            raise ImpossibleBudgetError(decision.reason, spent + option.warm_ms, accuracy)
-        if decision.verdict is Verdict.COLD:
-            deployment.request(option.point)
-            raise NotReadyError(decision.reason, option.cold_ms)
-        if decision.verdict is Verdict.OVERLOADED:
-            self._load.turned_away(now)
-            raise OverloadedError(decision.reason, self._load.drain_ms(now))
-        if decision.held_up is not None:
-            deployment.restore(decision.held_up)
-        record.point = option.point
-        record.predicted_ms = spent + option.total_ms
-        record.expected_accuracy = accuracy
-        if accuracy is not None:
-            record.given_up = decision.given_up
-        # Who cannot be in time is due when predicted: it must not push aside who can.
-        due = budget.deadline_ms if decision.verdict is Verdict.SERVE else now + option.total_ms
-        return Choice(decision, due)
+    refusal = deployment.scheduler.door(request, now_ms)
+    if refusal is not None:
+        raise OverloadedError(refusal, deployment.scheduler.schedule.drain_ms(now_ms))
+    return deployment
 
-    def late_is_wanted(self, terms: Terms, choice: Choice) -> bool:
-        """Whether to go on with a request whose deadline has passed in the queue.
 
-        Behind a backlog, or while others are refused, it ends there whatever it asked for: working
-        on what is late already makes others late. Who was late from the start goes on, behind all
-        who can be in time, but not for ever; who named no budget is only ever ended for others.
-        """
-        if terms.on_miss is OnMiss.REFUSE:
-            return False
-        now, load = self._clock(), self._load
-        crowded = len(load) > self._limits.backlog or load.is_refusing(now)
-        if crowded and choice.decision.verdict is Verdict.SERVE:
-            return False
-        in_no_hurry = terms.budget_ms is None and not crowded
-        return in_no_hurry or now <= choice.due_ms + self._limits.patience_ms
+def considered(deployment: Deployment, terms: Terms) -> Sequence[Listing]:
+    """The points that the client's terms leave; raise if they cannot be had here."""
+    if terms.precision not in (None, *deployment.catalogue.precisions):
+        raise ParameterError(
+            f"precision {terms.precision} is not available: the bundle and the engine served "
+            f"here have {', '.join(deployment.catalogue.precisions)}.",
+            "precision",
+        )
+    listings = deployment.considered(terms)
+    if terms.min_accuracy is not None and all(x.accuracy is None for x in listings):
+        raise ParameterError(
+            "No accuracy was measured for these points, so none can be asked of them; "
+            "leave min_accuracy out.",
+            "min_accuracy",
+        )
+    return listings
+
+
+def decide(request: Request, deployment: Deployment, images: list[Image], now_ms: float) -> None:
+    """Ask the scheduler for a request whose body is there; raise if it is not served."""
+    terms, scheduler = request.terms, deployment.scheduler
+    request.model = deployment.manifest.name
+    request.model_version = deployment.manifest.version
+    request.bundle = deployment.sha256
+    first = images[0]
+    listings = considered(deployment, terms)
+    if listings is deployment.frontier:
+        allowed = None if terms.budget_ms is None else terms.budget_ms - request.timing.receive
+        request.idle = deployment.idle_host.look(
+            first.header, first.bytes, allowed, terms.min_accuracy
+        )
+    decision = scheduler.decide(
+        request, now_ms, listings, lambda side: decode_ms(deployment, images, side)
+    )
+    option, verdict = decision.option, decision.verdict
+    listing, reason = option.cost.listing, decision.reason
+    if decision.held_up is not None:
+        deployment.restore(decision.held_up)
+    if verdict in (Verdict.SERVE, Verdict.LATE):
+        return
+    request.reason = reason
+    if verdict is Verdict.INACCURATE:
+        raise ParameterError(reason, "min_accuracy")
+    if verdict is Verdict.IMPOSSIBLE:
+        smallest = request.spent_ms(now_ms) + option.idle_ms * scheduler.whole.alone.bound
+        raise ImpossibleBudgetError(reason, smallest, listing.accuracy)
+    if verdict is Verdict.COLD:
+        deployment.request(listing.point)
+        raise NotReadyError(reason, option.cold_ms)
+    raise OverloadedError(reason, scheduler.schedule.drain_ms(now_ms))
+
+
+def decode_ms(deployment: Deployment, images: list[Image], resolution: int) -> float:
+    """Predicted time to decode all images of a request for a resolution."""
+    at_least = deployment.preprocessing.least_side(resolution)
+    return sum(
+        deployment.model.decode_ms(decode_work(image.header, image.bytes, at_least))
+        for image in images
+        if image.header is not None
+    )

@@ -5,55 +5,45 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
-from san_core.bundle import DEFAULT_BUNDLE, Bundle, Manifest
-from san_core.cost import Cost
+from san_core.bundle import Bundle, Manifest
 from san_core.frontier import OperatingPoint, frontier
-from service.engines.base import Engine, RunnableNetwork
+from service.engines.base import Engine, RunnableNetwork, traits
+from service.engines.build_limits import BuildLimits
 from service.engines.weight_cache import BACKGROUND, WeightCache
+from service.errors import OverloadedError
 from service.latency.catalogue import Catalogue, Listing
-from service.latency.costs import count_costs
-from service.latency.measurement import measure_decode, measure_forward, measure_standin
-from service.latency.model import LatencyModel, Measurements
-from service.latency.store import LatencyStore, candidates, host_name, store_key
+from service.latency.costs import Costs
+from service.latency.idle import IdleHost
+from service.latency.measurement import monotone
+from service.latency.model import Curve, LatencyModel, Measurements, Shape
+from service.latency.store import LatencyStore
 from service.observability.ledger import Ledger
-from service.processes.crew import Crew
 from service.request.terms import Terms
 from service.runtime.clock import Clock
 from service.runtime.thread_pool import Workers
-from service.scheduling.executor import EngineLoop
-from service.scheduling.forecast import Forecast
-from service.scheduling.load import Load
-from service.serving.bundle_reader import BundleReader
+from service.scheduling.executor import Executor
+from service.scheduling.pricing import Host
+from service.scheduling.schedule import Schedule
+from service.scheduling.scheduler import Scheduler
 from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
 
-_STANDINS = 2
-"""Stand-in networks kept: a cold point needs one for as long as it takes to compile."""
-
-
-class Engines(NamedTuple):
-    """What runs a bundle."""
-
-    own: Engine
-    standin: Engine | None
-    """Ready in milliseconds: answers for a point whose weights the own engine still compiles."""
-
-
-EngineChoice = Callable[[Bundle], Engines]
+EngineChoice = Callable[[Bundle], Engine]
+_BUILDS_AGAIN_MS = 10_000.0
+"""When a client that asked for too many cold points may come back: it gets a few a minute."""
 
 
 class Build(NamedTuple):
     """A network on its way."""
 
     network: asyncio.Future[RunnableNetwork]
-    own: bool
-    """Whether the own engine makes it; a stand-in's times teach the latency model nothing."""
+    own: bool = True
+    """Whether its times teach the latency model."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +52,17 @@ class Machinery:
 
     settings: Settings
     clock: Clock
-    load: Load
+    schedule: Schedule
+    host: Host
+    """What shares the cores with the engine."""
     ledger: Ledger
     engine_thread: Workers
+    """One, or as many as an engine takes batches at a time."""
     decoders: Workers
     loader: Workers
     """Reads bundles and makes engines. Not nice, as builders are: an engine's own threads are as
     nice as who made it."""
     builders: Workers
-    crew: Crew = field(default_factory=Crew)
-    reader: BundleReader = field(default_factory=BundleReader)
 
 
 class Deployment:
@@ -81,72 +72,71 @@ class Deployment:
         self,
         machinery: Machinery,
         bundle: Bundle,
-        engines: Engines,
-        sha256: str,
+        engine: Engine,
         measurements: Measurements,
+        store: LatencyStore,
     ) -> None:
-        engine = engines.own
         settings, clock = machinery.settings, machinery.clock
         self.bundle = bundle
         self.engine = engine
-        self._engines = engines
-        self.sha256 = sha256
+        self.sha256 = bundle.sha256
+        self.store = store
+        """Where its times are kept."""
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()
+        self._build_limits = BuildLimits(clock)
+        self.is_complete = False
+        """Whether all that follows ready is done: nothing is built or measured unless asked for."""
         self._failed: set[OperatingPoint] = set()
         """Points that could not be restored."""
         self.preprocessing = bundle.manifest.preprocessing
-        self.catalogue = Catalogue(bundle.manifest, _precisions(settings, engine))
-        self.model = LatencyModel(measurements, machinery.load.is_loaded)
+        self.catalogue = Catalogue(bundle.manifest, precisions(settings, engine))
+        self.model = LatencyModel(measurements)
         self.cache = WeightCache(
             engine.build,
             machinery.builders,
-            capacity_bytes=settings.cache_megabytes * MEGA,
+            capacity_bytes=capacity(settings, engine),
             max_networks=settings.max_networks,
             clock=clock,
             on_built=self._built,
         )
-        self._standins: WeightCache | None = None
-        if engines.standin is not None:
-            self._standins = WeightCache(
-                engines.standin.build,
-                machinery.decoders,
-                capacity_bytes=settings.cache_megabytes * MEGA,
-                max_networks=_STANDINS,
-                clock=clock,
-            )
-        self.loop = EngineLoop(
-            machinery.engine_thread,
+        self.scheduler = Scheduler(
             self.model,
-            machinery.load,
-            clock,
+            machinery.schedule,
+            (),
+            replace(machinery.host, shared=engine.device == "cpu"),
+            promise=settings.promise,
             max_batch=settings.max_batch,
-            window_ms=settings.batch_window_ms,
-            quantile=settings.quantile,
+            is_ready=self.cache.__contains__,
+        )
+        machinery.engine_thread.grow(traits(engine).in_flight)
+        self.executor = Executor(
+            machinery.engine_thread,
+            self.scheduler,
+            clock,
+            in_flight=traits(engine).in_flight,
+            network_for=self.cache.peek,
+            wants_late=machinery.schedule.wants_late,
             on_batch=machinery.ledger.observe_batch,
         )
-        self.forecast = Forecast(
-            self.model,
-            machinery.load,
-            self.cache,
-            self.preprocessing,
-            quantile=settings.quantile,
-            max_batch=settings.max_batch,
-            queue_safety=settings.queue_safety,
-            load_reserve=settings.load_reserve,
-        )
-        curves = measurements.curves
-        self.frontier: tuple[Listing, ...] = tuple(
+        self._machinery = machinery
+        self.cost = Costs(engine)
+        """Multiply-adds and bytes of a shape."""
+        self.frontier: tuple[Listing, ...] = ()
+        """The points that no other beats, by what was measured or interpolated; fastest first."""
+        self._draw_frontier()
+
+    def _draw_frontier(self) -> None:
+        self.frontier = tuple(
             frontier(
-                [x for x in self.catalogue.listings if x.shape in curves],
-                lambda x: (curves[x.shape].at(1), x.rank),
+                self.catalogue.worth_building(),
+                lambda x: (self.model.curve(x.shape).at(1), x.rank),
             )
         )
-        """The points that no other beats, by what was measured; fastest first."""
-        self._machinery = machinery
-        self.costs: Mapping[tuple[int, str], Cost] = {}
-        """Multiply-adds and bytes per listed shape; counted by `deploy`, off the loop."""
+        self.scheduler.frontier = self.frontier
+        self.cache.protect(listing.point for listing in self.frontier)
+        self.idle_host = IdleHost(self.model, self.frontier, self.preprocessing.least_side)
 
     def __enter__(self) -> Deployment:
         """Stay open for a request that began with it."""
@@ -170,26 +160,39 @@ class Deployment:
 
     def considered(self, terms: Terms) -> Sequence[Listing]:
         """The points the policy chooses among: the frontier, or what a pin leaves."""
-        if terms.resolution is None and terms.mode is None:
+        if terms.resolution is None and terms.mode is None and terms.precision is None:
             return self.frontier
-        return self.catalogue.find(terms.resolution, terms.mode)
+        return self.catalogue.find(terms.resolution, terms.mode, terms.precision)
 
-    def request(self, point: OperatingPoint) -> Build:
-        """Start making a cold point ready, by whatever answers sooner.
+    def is_estimated(self, shape: Shape) -> bool:
+        """Whether a shape's times are interpolated from those of others."""
+        return shape not in self.model.measurements.curves
 
-        The own engine builds it in any case, for those who come after.
-        """
-        own = self.cache.request(point)
-        if self._standins is None:
-            return Build(own, own=True)
-        if self.model.standin_ms(point.resolution) >= self.model.build_ms(point.precision):
-            return Build(own, own=True)
-        ready = self._standins.ready(point)
-        if ready is None:
-            return Build(self._standins.request(point), own=False)
-        done: asyncio.Future[RunnableNetwork] = asyncio.get_running_loop().create_future()
-        done.set_result(ready)
-        return Build(done, own=False)
+    def request(self, point: OperatingPoint, client: str = "") -> Build:
+        """Start making a cold point ready, unless clients have asked for too many of their own."""
+        cache = self.cache
+        if not (
+            cache.is_protected(point)
+            or cache.is_building(point)
+            or self._build_limits.allow(client, cache.guest_builds)
+        ):
+            raise OverloadedError(
+                f"Too many other resolutions are being made ready; {point.resolution} px is not "
+                "yet. Pin one that GET /resolutions lists as cached, or come back.",
+                _BUILDS_AGAIN_MS,
+            )
+        return Build(cache.request(point))
+
+    def learn(self, curves: Mapping[Shape, Curve]) -> None:
+        """Take over newly measured times, and draw the frontier with them."""
+        self.model.update(monotone({**self.model.measurements.curves, **curves}))
+        self._draw_frontier()
+
+    async def count_costs(self) -> None:
+        """Count what every listed point costs: it traces the network, so not on the event loop."""
+        unknown = self.cost.unknown(listing.shape for listing in self.catalogue.listings)
+        if unknown:
+            await self._machinery.builders.submit(lambda: [self.cost(shape) for shape in unknown])
 
     async def warm_frontier(self) -> None:
         """Make every point of the frontier ready, the most accurate first."""
@@ -198,8 +201,8 @@ class Deployment:
     def restore(self, point: OperatingPoint) -> None:
         """Make a point of the frontier ready again in the background.
 
-        Only where it fits: a cache that is too small for the frontier would build for ever. One
-        that failed to build waits for a request that needs it.
+        Only where it fits: a cache that is too small for the frontier would never stop
+        building. One that failed to build waits for a request that needs it.
         """
         cache = self.cache
         if cache.is_building(point) or point in self._failed or not cache.has_room_for(point):
@@ -215,113 +218,32 @@ class Deployment:
     async def close(self) -> None:
         """Let go of the networks and the engine."""
         await self.cache.close()
-        if self._standins is not None:
-            await self._standins.close()
-        for engine in self._engines:
-            if engine is not None:
-                engine.close()
+        # Not on the event loop: a GPU waits until nothing is captured.
+        await asyncio.to_thread(self.engine.close)
 
     def _built(self, point: OperatingPoint, took_ms: float) -> None:
         self.model.observe_build(point.precision, took_ms)
         self._machinery.ledger.observe_build(point, took_ms)
+        network = self.cache.peek(point)
+        if network is not None and traits(self.engine).pads:
+            # Until its batches are captured they are split into single images.
+            finishing = self._machinery.builders.submit(network.finish, BACKGROUND)
+            finishing.add_done_callback(partial(_finished, point))
 
 
-def _precisions(settings: Settings, engine: Engine) -> tuple[str, ...]:
+def _finished(point: OperatingPoint, done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and (error := done.exception()):
+        logger.warning("batches of %s stay split: %s", point, error)
+
+
+def capacity(settings: Settings, engine: Engine) -> int:
+    """What ready networks may occupy: as set, and on a GPU no more than it has room for."""
+    wanted, room = settings.cache_megabytes * MEGA, traits(engine).room_bytes
+    return wanted if room is None else min(wanted, room)
+
+
+def precisions(settings: Settings, engine: Engine) -> tuple[str, ...]:
+    """The precisions that the policy considers."""
     if settings.precision == "auto":
         return engine.precisions
     return tuple(p for p in engine.precisions if p == settings.precision) or engine.precisions[:1]
-
-
-async def deploy(
-    machinery: Machinery, path: Path | None, choose_engine: EngineChoice
-) -> Deployment:
-    """Load a bundle, choose its engine, measure what was not measured before.
-
-    Raises, and leaves nothing behind, if the bundle cannot be served.
-    """
-    path = path or DEFAULT_BUNDLE
-
-    def prepare() -> tuple[Bundle, Engines, str]:
-        bundle, sha256 = machinery.reader.read(path)
-        return bundle, choose_engine(bundle), sha256
-
-    bundle, engines, sha256 = await machinery.loader.submit(prepare)
-    engine = engines.own
-    facts = engine.describe()
-    logger.info(
-        "bundle %s %s on %s (%s)", bundle.manifest.name, bundle.manifest.version, engine.name, facts
-    )
-    try:
-        key = store_key(
-            host_name(),
-            engine.name,
-            engine.device,
-            repr(sorted(facts.items())),
-            sha256,
-            str(machinery.settings.max_batch),
-        )
-        places = candidates(machinery.settings.cache_dir, path)
-        if machinery.crew.directory is not None:
-            places.append(machinery.crew.directory)  # so that one worker measures for all
-        store = LatencyStore(places, key)
-        measurements, networks = await _measured(machinery, bundle, engines, store)
-        deployment = Deployment(machinery, bundle, engines, sha256, measurements)
-        deployment.costs = await machinery.builders.submit(
-            lambda: count_costs(bundle, (x.shape for x in deployment.catalogue.listings))
-        )
-        chosen = {listing.point for listing in deployment.frontier}
-        for network in networks:
-            if network.point in chosen:  # the others were only built to be measured
-                deployment.cache.adopt(network)
-        del networks
-        # The fastest point is ready whatever becomes of the others.
-        await deployment.cache.get(deployment.frontier[0].point)
-        machinery.reader.serves(sha256)
-    except BaseException:
-        for each in engines:
-            if each is not None:
-                each.close()
-        raise
-    return deployment
-
-
-async def _measured(
-    machinery: Machinery, bundle: Bundle, engines: Engines, store: LatencyStore
-) -> tuple[Measurements, list[RunnableNetwork]]:
-    """The host's times, from the store or taken now, and the networks that were built for it."""
-    settings, clock, engine = machinery.settings, machinery.clock, engines.own
-    catalogue = Catalogue(bundle.manifest, _precisions(settings, engine))
-    measurements = store.load() or Measurements()
-    missing = [x for x in catalogue.worth_measuring() if x.shape not in measurements.curves]
-    if not missing:
-        logger.info("using the latencies measured on this host before")
-        return measurements, []
-    begun = clock()
-    await measure_decode(
-        bundle.manifest.preprocessing,
-        sorted(catalogue.resolutions),
-        machinery.decoders.submit,
-        machinery.builders.submit,
-        clock,
-        measurements,
-    )
-    networks = await measure_forward(
-        missing,
-        lambda point: machinery.builders.submit(lambda: engine.build(point)),
-        machinery.engine_thread.submit,
-        clock,
-        measurements,
-        max_batch=settings.max_batch,
-        capacity_bytes=settings.cache_megabytes * MEGA,
-    )
-    if engines.standin is not None:
-        await measure_standin(
-            sorted(catalogue.resolutions),
-            engines.standin.build,
-            machinery.engine_thread.submit,
-            clock,
-            measurements,
-        )
-    kept = store.save(measurements)
-    logger.info("measured this host in %.1f s; kept in %s", (clock() - begun) / 1000, kept)
-    return measurements, networks

@@ -24,6 +24,8 @@ class Remembered:
     """Class indices, best first (five at most)."""
     expected_accuracy: float | None = None
     judged: bool = False
+    bundle: str = ""
+    """SHA-256 of the bundle that answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Judgement:
     in_top5: bool
     expected_accuracy: float | None = None
     """What was expected of the answer, if its operating point was ever evaluated."""
+    bundle: str = ""
+    """SHA-256 of the bundle that answered."""
 
 
 class FeedbackStore:
@@ -56,6 +60,11 @@ class FeedbackStore:
         self._answers[request_id] = answer
         while len(self._answers) > self._capacity:
             self._answers.popitem(last=False)
+
+    def bundle_of(self, request_id: str) -> str | None:
+        """Which bundle gave an answer that is remembered."""
+        answer = self._answers.get(request_id)
+        return None if answer is None else answer.bundle
 
     def check_model(self, request_id: str, model: tuple[str, str]) -> None:
         """Raise if the answer is remembered, but as another bundle's."""
@@ -88,6 +97,7 @@ class FeedbackStore:
             answer.best[0] in truth,
             any(i in truth for i in answer.best),
             answer.expected_accuracy,
+            answer.bundle,
         )
 
 

@@ -1,6 +1,6 @@
 """A request's story, told once.
 
-admit -> receive -> choose -> decode -> weights -> batch -> run -> answer -> observe
+admit -> receive -> decide -> decode -> weights -> wait and run -> answer -> observe
 
 `Pipeline.classify` reads top to bottom and times each stage. It knows no HTTP: an `Exchange` hands
 in the image and takes the answer.
@@ -13,11 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from san_core.errors import SanError
-from san_core.preprocessing import ImageHeader
+from service.engines.base import Images
 from service.errors import (
     ClientGoneError,
     DrainingError,
@@ -27,29 +24,35 @@ from service.errors import (
     OverloadedError,
     Problem,
 )
-from service.images.decoder import Decoder
+from service.images.decoder import DecodeJob, Decoder
+from service.images.header import Header
 from service.latency.model import decode_work
-from service.request.answer import Answer, top_k
-from service.request.budget import Budget
-from service.request.record import Outcome, RequestRecord, Timing
+from service.request.answer import Answer, Result, top_k
+from service.request.request import Outcome, Request, State
 from service.request.terms import Terms
 from service.runtime.clock import Clock
 from service.scheduling.admission import Admission
 from service.scheduling.executor import Source
-from service.scheduling.load import Load, Promise
-from service.scheduling.policy import Decision
-from service.serving.choosing import Chooser, Limits
+from service.scheduling.schedule import Schedule
+from service.serving.answers import AnswerCache, Known
+from service.serving.choosing import Image, Limits, admit, decide
 from service.serving.deployment import Deployment
 
-Pixels = NDArray[np.float32]
-"""An image that needs no decoding: [T, T, 3], normalised as the bundle wants it."""
+Pixels = Images
+"""An image that needs no decoding: [T, T, 3]."""
 
 
-Observe = Callable[[RequestRecord, Answer | None, bytes | Pixels | None], None]
+Received = bytes | Pixels | list[bytes] | list[Pixels]
+"""The image of a request, or its images, which are planned and run as one."""
+
+Observe = Callable[[Request, Answer | None, Received | None], None]
 """Called once per request, whatever became of it."""
 
+Route = Callable[[Deployment | None, str], Deployment | None]
+"""(what serves, client) -> what serves that client."""
+
 _RAN_ITS_COURSE = frozenset({Outcome.ANSWERED, Outcome.LATE, Outcome.EXPIRED})
-"""Who ended so tells how good predictions are."""
+"""Requests that ended so tell how good predictions are."""
 
 
 class Exchange(Protocol):
@@ -79,12 +82,8 @@ class Exchange(Protocol):
     def expected_bytes(self) -> int:
         """How large the body claims to be; what admission reserves."""
 
-    @property
-    def cancelled_by(self) -> Exception | None:
-        """Why it is cancelled, if not because the client left: another part was refused."""
-
-    async def receive(self) -> bytes | Pixels:
-        """The image: a file's bytes, or pixels that are ready to run."""
+    async def receive(self) -> Received:
+        """The images: files' bytes, or pixels that are ready to run."""
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer; what comes after it is not on the client's time."""
@@ -96,166 +95,242 @@ class Pipeline:
     def __init__(
         self,
         admission: Admission,
-        load: Load,
+        schedule: Schedule,
         decoder: Decoder,
         clock: Clock,
         limits: Limits,
         observe: Observe,
+        route: Route = lambda serving, _: serving,
+        answers: AnswerCache | None = None,
     ) -> None:
         self.deployment: Deployment | None = None
         """What serves; swapped as a whole, and each request keeps the one it began with."""
+        self._route = route
+        self._answers = answers
         self._admission = admission
-        self._load = load
+        self._schedule = schedule
         self._decoder = decoder
         self._clock = clock
-        self._chooser = Chooser(admission, load, clock, limits)
-        self._patience_ms = limits.patience_ms
+        self._limits = limits
         self._observe = observe
 
     async def classify(self, exchange: Exchange) -> None:
         """Take one request from its first byte to its answer."""
-        clock, load, terms = self._clock, self._load, exchange.terms
-        record = RequestRecord(
+        clock, limits = self._clock, self._limits
+        request = Request(
             exchange.request_id,
-            terms,
-            started_ms=exchange.started_ms,
-            traceparent=exchange.traceparent,
+            exchange.terms,
+            exchange.started_ms,
+            limits.patience_ms,
+            exchange.traceparent,
+            exchange.client,
         )
-        timing = record.timing
-        budget = Budget(exchange.started_ms, terms.budget_ms, self._patience_ms)
-        image: bytes | Pixels | None = None
+        timing = request.timing
+        received: Received | None = None
         answer: Answer | None = None
-        decision: Decision | None = None
-        promise: Promise | None = None
         try:
             # admit: before a byte of the body is read
-            deployment = self._chooser.admit(self.deployment, budget, terms)
-            with (
-                self._admission.enter(exchange.expected_bytes, load.drain_ms(clock())),
-                deployment,
-            ):
+            serving = self._route(self.deployment, exchange.client)
+            deployment = admit(request, serving, self._admission, limits, clock())
+            scheduler = deployment.scheduler
+            with self._admission.enter(exchange.expected_bytes), deployment:
                 # receive
-                image = await exchange.receive()
-                record.body_bytes = len(image) if isinstance(image, bytes) else image.nbytes
-                timing.receive = budget.spent_ms(clock())
+                received = await exchange.receive()
+                images = received if isinstance(received, list) else [received]
+                request.images = len(images)
+                request.body_bytes = sum(map(_size, images))
+                timing.receive = request.spent_ms(clock())
 
-                # choose: from the header alone, so that a JPEG can be decoded at reduced scale
-                header = await self._header(image, budget)
-                chosen = self._chooser.choose(deployment, header, len(image), budget, terms, record)
-                decision, deadline = chosen.decision, chosen.due_ms
-                point = decision.option.point
-                late = partial(self._chooser.late_is_wanted, terms, chosen)
-                promise = load.enter(
-                    Promise(
-                        deadline,
-                        point=point,
-                        forward_ms=deployment.forecast.marginal_ms(point, clock()),
-                        decode_ms=decision.option.decode_ms,
-                    )
-                )
+                # decide: from the headers alone, so that a JPEG can be decoded at reduced scale
+                headers = [await self._header(x, request) for x in images]
+                known = [Image(h, _size(x)) for h, x in zip(headers, images, strict=True)]
+                if headers[0] is not None:
+                    request.size = headers[0].width, headers[0].height
+                seen = self._seen(received, headers[0], deployment, request)
+                if seen is not None:
+                    # the very same picture was answered before: nothing to run
+                    answer = _again(request, seen, deployment, clock())
+                    await exchange.answer(answer)
+                    return
+                decide(request, deployment, known, clock())
+                point, side = request.point, request.side
+                assert point is not None
                 network = deployment.cache.ready(point)
-                record.cached = network is not None
-                building = None if network is not None else deployment.request(point)
+                request.cached = network is not None
+                building = (
+                    None if network is not None else deployment.request(point, exchange.client)
+                )
 
                 # decode, while cold weights are being generated
-                source: Source = (
-                    self._decoder.job(
-                        image, deployment.preprocessing, point.resolution, deadline, late=late
-                    )
-                    if isinstance(image, bytes)
-                    else image
-                )
-                if building is None and len(load) == 1 and deployment.loop.is_idle:
-                    # Nobody else is here: the engine's thread decodes too, which saves two changes
-                    # of threads.
-                    load.decoded_by_engine(promise)
-                else:
-                    deployment.loop.expect(point)
-                    try:
-                        source = await self._decoded(source, deadline, timing)
-                        load.decoded(promise)
+                sources = [
+                    self._job(x, header, deployment, request)
+                    for x, header in zip(images, headers, strict=True)
+                ]
+                quick = all(not isinstance(x, DecodeJob) or x.quick for x in sources)
+                direct = quick and request.alone and deployment.executor.is_idle
+                if building is not None or not direct:
+                    sources = await self._decoded(sources, request)
+                    if building is not None:
+                        begun = clock()
+                        network = await asyncio.shield(building.network)
+                        timing.weights = clock() - begun
+                # else nobody else is here: the engine's thread decodes too, which saves two
+                # changes of threads
 
-                        # weights: nothing to wait for unless they were cold
-                        if building is not None:
-                            begun = clock()
-                            network = await asyncio.shield(building.network)
-                            timing.weights = clock() - begun
-                    finally:
-                        deployment.loop.unexpect(point)
-                assert network is not None
-
-                # batch and run
+                # wait, and run in a batch at the point that is chosen then
                 learn = building is None or building.own
-                ran = await deployment.loop.run(
-                    network, source, promise, answer_late=late, learn=learn
-                )
-                timing.queue += ran.queue_ms
+                assert network is not None
+                ran = await deployment.executor.run(request, sources, network, learn=learn)
                 timing.decode += ran.decode_ms
-                timing.forward = ran.forward_ms
-                record.batch = ran.batch
 
                 # answer
-                predictions = top_k(ran.scores, deployment.manifest.classes, terms.top_k)
+                classes, k = deployment.manifest.classes, request.terms.top_k
+                results = [
+                    Result(top_k(scores, classes, k), scores, logits)
+                    for scores, logits in zip(ran.scores, ran.logits, strict=True)
+                ]
                 now = clock()
-                timing.total = budget.spent_ms(now)
-                record.met = budget.met(now)
-                record.outcome = Outcome.ANSWERED if record.met else Outcome.LATE
-                record.status = 200
-                answer = Answer(record, predictions, ran.scores, ran.logits)
+                timing.total = request.spent_ms(now)
+                request.met = request.in_time(now)
+                request.outcome = Outcome.ANSWERED if request.met else Outcome.LATE
+                request.status = 200
+                answer = Answer(request, results)
                 await exchange.answer(answer)
-                deployment.model.observe_overhead(timing.total - timing.staged, now)
-                if header is not None:
-                    at_least = deployment.preprocessing.least_side(point.resolution)
-                    work = decode_work(header, record.body_bytes, at_least)
-                    deployment.model.observe_decode(work, timing.decode, now)
+                self._remember(received, deployment, answer)
+                if len(headers) == 1 and headers[0] is not None:
+                    at_least = deployment.preprocessing.least_side(side)
+                    work = decode_work(headers[0], known[0].bytes, at_least)
+                    deployment.model.observe_decode(work, timing.decode, alone=request.alone)
         except asyncio.CancelledError:
-            cause, answer = exchange.cancelled_by, None
-            if cause is None:
-                record.outcome, record.error = Outcome.DISCONNECTED, "disconnected"
-            else:
-                _blame(record, cause)
-                record.error = "sibling-refused"  # the cause is counted once, where it occurred
+            answer = None
+            request.outcome, request.error = Outcome.DISCONNECTED, "disconnected"
             raise
         except Exception as error:
-            _blame(record, error)
+            _blame(request, error)
             raise
         finally:
             # observe
-            if promise is not None:
-                load.leave(promise)
+            now = clock()
             if answer is None:
-                timing.total = budget.spent_ms(clock())
-            if decision is not None and record.cached and record.outcome in _RAN_ITS_COURSE:
-                foretold = (record.predicted_ms or 0.0) - decision.option.excess_ms
-                deployment.model.observe_excess(timing.total - foretold, clock())
-            self._observe(record, answer, image)
+                timing.total = request.spent_ms(now)
+            if request.state is not State.RECEIVING:
+                scheduler.leave(request, now)
+                if request.cached and request.outcome in _RAN_ITS_COURSE:
+                    scheduler.answered(request, request.started_ms + timing.total)
+            self._observe(request, answer, received)
 
     def refused(
         self, request_id: str, started_ms: float, traceparent: str | None, error: Exception
     ) -> None:
         """Observe a request that was turned away before it could become an exchange."""
-        record = RequestRecord(request_id, Terms(), started_ms=started_ms, traceparent=traceparent)
+        record = Request(request_id, Terms(), started_ms=started_ms, traceparent=traceparent)
         _blame(record, error)
         record.timing.total = self._clock() - started_ms
         self._observe(record, None, None)
 
-    async def _header(self, image: bytes | Pixels, budget: Budget) -> ImageHeader | None:
+    def _seen(
+        self,
+        image: Received,
+        header: Header | None,
+        deployment: Deployment,
+        request: Request,
+    ) -> Known | None:
+        """The answer to this very picture, if running it again could not give a better one."""
+        terms = request.terms
+        if self._answers is None or not isinstance(image, bytes):
+            return None
+        if (terms.resolution, terms.mode, terms.precision) != (None, None, None):
+            return None
+        # An idle host is the most that a run could buy.
+        idle = deployment.idle_host.look(header, len(image), terms.budget_ms, terms.min_accuracy)
+        at_least = max(idle.accuracy or 0.0, terms.min_accuracy or 0.0)
+        return self._answers.find(image, deployment.sha256, at_least)
+
+    def _remember(self, image: Received, deployment: Deployment, answer: Answer) -> None:
+        point = answer.record.point
+        if self._answers is not None and isinstance(image, bytes) and point is not None:
+            accuracy, only = answer.record.expected_accuracy or 0.0, answer.results[0]
+            self._answers.put(
+                image, Known(deployment.sha256, point, accuracy, only.scores, only.logits)
+            )
+
+    async def _header(self, image: bytes | Pixels, request: Request) -> Header | None:
         if isinstance(image, bytes):
-            return await self._decoder.header(image, budget.deadline_ms)
+            return await self._decoder.header(image, request.deadline_ms)
         return None
 
-    async def _decoded(self, source: Source, deadline_ms: float, timing: Timing) -> Pixels:
-        """The pixels, by a decoder thread if they are not there yet."""
-        if isinstance(source, np.ndarray):
-            return source
-        asked = self._clock()
-        decoded = await self._decoder.decode(source, deadline_ms)
-        timing.queue = decoded.started_ms - asked
-        timing.decode = decoded.took_ms
-        return decoded.pixels
+    def _job(
+        self,
+        image: bytes | Pixels,
+        header: Header | None,
+        deployment: Deployment,
+        request: Request,
+    ) -> Source:
+        """What decodes an image for the point its request may hope for."""
+        if not isinstance(image, bytes):
+            return image
+        late = partial(self._wants_late, request)
+        how = deployment.preprocessing
+        return self._decoder.job(
+            image,
+            how,
+            request.side,
+            request.due_ms,
+            header=header,
+            client=request.client,
+            late=late,
+        )
+
+    def _wants_late(self, request: Request) -> bool:
+        return self._schedule.wants_late(request, self._clock())
+
+    async def _decoded(self, sources: list[Source], request: Request) -> list[Source]:
+        """The pixels of all images, by decoder threads if they are not there yet."""
+        asked, timing = self._clock(), request.timing
+        found: list[Source] = []
+        jobs = [
+            self._decoder.decode(source, request.decode_urgency)
+            if isinstance(source, DecodeJob)
+            else None
+            for source in sources
+        ]
+        try:
+            for source, job in zip(sources, jobs, strict=True):
+                if job is None:
+                    found.append(source)
+                    continue
+                decoded = await job
+                timing.queue = max(timing.queue, decoded.started_ms - asked)
+                timing.decode += decoded.took_ms
+                found.append(decoded)
+        finally:
+            for job in jobs:
+                if job is not None:
+                    job.cancel()
+        return found
 
 
-def _blame(record: RequestRecord, error: Exception) -> None:
+def _size(image: bytes | Pixels) -> int:
+    return len(image) if isinstance(image, bytes) else image.nbytes
+
+
+def _again(request: Request, known: Known, deployment: Deployment, now_ms: float) -> Answer:
+    """The answer to a picture that was seen before."""
+    manifest, timing = deployment.manifest, request.timing
+    request.model, request.model_version = manifest.name, manifest.version
+    request.bundle, request.point = deployment.sha256, known.point
+    request.expected_accuracy = known.accuracy
+    request.reason = "The same picture was answered before."
+    timing.total = request.spent_ms(now_ms)
+    request.predicted_ms = timing.total
+    request.met = request.in_time(now_ms)
+    request.outcome = Outcome.ANSWERED if request.met else Outcome.LATE
+    request.status = 200
+    predictions = top_k(known.scores, manifest.classes, request.terms.top_k)
+    return Answer(request, [Result(predictions, known.scores, known.logits)])
+
+
+def _blame(record: Request, error: Exception) -> None:
     """Say in the record how the request ended, and why."""
     problem = Problem(error, record.request_id)
     record.outcome, record.error = _outcome(error, problem.status), problem.slug

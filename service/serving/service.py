@@ -5,38 +5,69 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import weakref
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
+from service.engines.disk_cache import user_cache
 from service.errors import (
-    OutdatedFeedbackError,
+    EngineLostError,
+    ParameterError,
     ReloadError,
-    RepeatedFeedbackError,
-    UnknownFeedbackError,
+    SettingsError,
 )
-from service.images.decoder import Decoder
+from service.fleet.headroom import Headroom
+from service.images.decoder import DecodeLimits, Decoder
+from service.images.helper_pool import HelperPool
 from service.observability.ledger import Ledger
 from service.observability.logs import log_request
 from service.observability.tracing import make_trace
-from service.processes.crew import Facts
-from service.request.answer import Answer
-from service.request.record import RequestRecord
+from service.replay.recording import Recorder
+from service.request.answer import Answer, image_ids
+from service.request.request import Request
+from service.runtime.cgroups import cpu_quota
+from service.runtime.cores import available_cores
+from service.runtime.turns import turn
 from service.scheduling.admission import Admission
 from service.serving.agreement import Agreement
+from service.serving.answers import AnswerCache
 from service.serving.choosing import Limits
-from service.serving.deployment import Deployment, EngineChoice, Machinery, deploy
+from service.serving.completion import Completion
+from service.serving.deploying import deploy
+from service.serving.deployment import Deployment, EngineChoice, Machinery, capacity
 from service.serving.feedback import FeedbackStore, Judgement, Remembered
-from service.serving.pipeline import Observe, Pipeline, Pixels
+from service.serving.headroom import HeadroomReport
+from service.serving.idle_sampler import Sample
+from service.serving.pipeline import Observe, Pipeline, Received, Route
+from service.serving.rerun import make_rerun
+from service.serving.rollout import Parts, Rollout
+from service.serving.verdict import Bounds
 from service.serving.warm_up import rehearse
+from service.serving.watchdog import verdict
 from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
 
 _DRIFT_CHECK_S = 10.0
 _LAG_CHECK_S = 0.5
+_ENGINE_CHECK_S = 0.5
 _PREPARE_S = 20.0
+_MEASURE_AGAIN_S = 30.0
+"""Between looks at whether times must be taken again."""
+_PATIENCE_MS, _LOOK_AGAIN_S = 1000.0, 0.02
+"""How long what is built behind requests waits for there to be none, and how often it looks."""
+_PAUSE_MS = 2000.0
+"""After so long without a request this host's times are taken: a run cannot be interrupted, and the
+largest batch takes up to 0.1 s, so that between two requests of steady traffic it would make the
+second one late."""
+_COLLECTIONS, _COLLECT_AGAIN_S = 10, 0.5
+"""How often the collector looks for a deployment that was replaced."""
+_BESIDE = 4
+"""A candidate gets one part in so many of the memory for networks."""
 
 
 class Service:
@@ -47,142 +78,161 @@ class Service:
         self.settings = settings
         self.machinery = machinery
         self.clock = machinery.clock
-        self.crew = machinery.crew
         self.ledger: Ledger = machinery.ledger
         self.admission = Admission(
             max_requests=settings.max_inflight, max_bytes=settings.max_inflight_megabytes * MEGA
         )
-        self.decoder = Decoder(
-            machinery.decoders,
-            machinery.clock,
-            max_pixels=settings.max_pixels,
-            max_frames=settings.max_frames,
+        limits = DecodeLimits(
+            settings.formats,
+            settings.max_pixels,
+            settings.max_decode_ms,
+            settings.max_decode_megabytes * MEGA,
         )
+        self.helpers = HelperPool(
+            settings.decode_helpers or max(2, available_cores() // settings.workers // 2),
+            memory_bytes=limits.max_bytes,
+            formats=limits.formats,
+            max_pixels=limits.max_pixels,
+            clock=machinery.clock,
+        )
+        self.decoder = Decoder(machinery.decoders, self.helpers, machinery.clock, limits)
         self.feedback = FeedbackStore(settings.feedback_entries)
-        self.pipeline = self._make_pipeline(self.admission, self._observe)
-        self.agreement = Agreement(
-            self.pipeline,
+        self.answers = self._make_answer_cache()
+        rerun = make_rerun(self.decoder, machinery.clock)
+        self.rollout = Rollout(
+            Parts(self._deploy, self._install, self._retire_later, lambda: self.deployment),
+            rerun,
             self.decoder,
             self.admission,
-            machinery.load,
             self.ledger,
-            settings,
             machinery.clock,
+            fraction=settings.candidate_fraction,
+            bounds=Bounds(agreement=settings.candidate_agreement),
+            watch_ms=1000 * settings.rollback_s,
         )
+        self.pipeline = self._make_pipeline(
+            self.admission, self._observe, self.rollout.deployment_for, self.answers
+        )
+        self.agreement = Agreement(
+            lambda: self.deployment,
+            rerun,
+            self.admission,
+            self.ledger,
+            settings.agreement_fraction,
+        )
+        self._headroom = HeadroomReport(self.admission, machinery.schedule, machinery.clock)
         self.on_fatal: Callable[[BaseException], None] = lambda _: None
         """Called if the first bundle cannot be served: nothing is left to wait for."""
+        self.on_ready: Callable[[], None] = lambda: logger.info("ready")
+        """Called once, when requests are taken."""
         self.leaving = False
         """Told to stop: no longer ready, though still serving while the grace lasts."""
         self.failure: str | None = None
+        self.lost: EngineLostError | None = None
+        """Why the engine was given up; the process ends, to be replaced."""
         self.loop_lag_s = 0.0
         """How late the event loop was when last looked at."""
         self._choose_engine = choose_engine
         self._trace = make_trace(machinery.clock)
+        self._recorder = Recorder(settings.record) if settings.record is not None else None
         self._reloading = asyncio.Lock()
+        self._next_reload: asyncio.Task[Deployment] | None = None
+        """Waits for its turn; whoever asks meanwhile gets its result."""
         self._settled = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._completing: asyncio.Task[None] | None = None
+        """Completes the deployment that serves."""
 
     @property
     def deployment(self) -> Deployment | None:
         """What serves now."""
         return self.pipeline.deployment
 
+    def headroom(self) -> Headroom | None:
+        """What a request that came now could be promised; None while nothing can be served."""
+        return self._headroom.look(self.deployment)
+
     @property
     def is_ready(self) -> bool:
-        """Bundle loaded, frontier measured on this host, by every worker; not on the way out."""
-        return self.admission.ready and self.crew.all_ready and not self.is_leaving
+        """A bundle is loaded and measured on this host, and the service is not leaving."""
+        return self.admission.ready and not self.is_leaving
 
     @property
     def is_leaving(self) -> bool:
         """On the way out."""
         return self.leaving or self.admission.draining
 
-    async def start(self) -> None:
-        """Begin in the background: liveness answers at once, readiness when it is true.
+    def _warn_of_quota(self) -> None:
+        quota = cpu_quota()
+        if quota is not None and quota < 1:
+            logger.warning(
+                "this container has %.2f of a core: the kernel stops the process for the rest of "
+                "each period once its share is used up, so latency has two modes and budgets below "
+                "0.1 s are a lottery; give it whole cores",
+                quota,
+            )
 
-        Where other workers serve already, do not listen before there is something to say.
-        """
-        self.crew.on("feedback", self._feedback_for_another)
-        self.crew.on("reload", self._reload_with_another)
-        await self.crew.listen()
+    async def start(self) -> None:
+        """Begin in the background: liveness answers at once, readiness when it is true."""
+        self._warn_of_quota()
         self._spawn(self._first_deployment(), "deploy")
         self._spawn(self.agreement.watch(), "agreement")
+        self._spawn(self.rollout.watch(), "candidate")
+        self._spawn(self.rollout.keep_watch(), "rollback")
         self._spawn(self._watch_drift(), "drift")
         self._spawn(self._watch_lag(), "lag")
-        if self.crew.successor:
-            await self._settled.wait()
+        self._spawn(self._watch_engine(), "engine")
 
-    async def judge(
-        self, request_id: str, truth: frozenset[int], model: tuple[str, str]
-    ) -> Judgement:
-        """Compare an answer with the truth, whichever worker gave it, and count it there.
+    async def until_ready(self) -> None:
+        """Wait until the first bundle serves; raise if it cannot."""
+        await self._settled.wait()
+        if self.failure is not None:
+            raise SettingsError(self.failure)
+
+    def judge(self, request_id: str, truth: frozenset[int], model: tuple[str, str]) -> Judgement:
+        """Compare an answer with the truth, and count it.
 
         The truth is in indices of the classes of `model`: a bundle's name and version.
         """
-        try:
-            judged = self.feedback.judge(request_id, truth, model)
-        except UnknownFeedbackError:
-            facts = {"request_id": request_id, "truth": sorted(truth), "model": model}
-            for answer in await self.crew.ask("feedback", facts):
-                if answer and answer["repeated"]:
-                    raise RepeatedFeedbackError(answer["repeated"]) from None
-                if answer and answer["outdated"]:
-                    raise OutdatedFeedbackError(answer["outdated"]) from None
-                if answer and answer["judged"]:
-                    return Judgement(**answer["judged"])
-            raise
+        judged = self.feedback.judge(request_id, truth, model)
         self.ledger.observe_feedback(
             judged.resolution,
             judged.expected_accuracy,
             first=judged.correct,
             top5=judged.in_top5,
         )
+        self.rollout.observe_feedback(
+            judged.bundle, right=judged.correct, expected=judged.expected_accuracy
+        )
         return judged
 
-    async def _feedback_for_another(self, facts: Facts) -> Facts:
-        answer: Facts = {"judged": None, "repeated": None, "outdated": None}
-        request_id, truth, model = facts["request_id"], facts["truth"], facts["model"]
-        if request_id not in self.feedback:
-            return answer
-        try:
-            judged = await self.judge(request_id, frozenset(truth), (model[0], model[1]))
-        except RepeatedFeedbackError as error:
-            return answer | {"repeated": str(error)}
-        except OutdatedFeedbackError as error:
-            return answer | {"outdated": str(error)}
-        return answer | {"judged": asdict(judged)}
-
-    async def reload_everywhere(self) -> None:
-        """Reload here and, if that went well, in every other worker."""
-        await self.reload()
-        for answer in await self.crew.ask("reload", patience_s=None):
-            if answer is None or answer["problem"]:
-                raise ReloadError(
-                    "Swapped here, but not in every worker: "
-                    + (answer["problem"] if answer else "one does not answer.")
-                )
-
-    async def _reload_with_another(self, _: Facts) -> Facts:
-        try:
-            await self.reload()
-        except ReloadError as error:
-            return {"problem": str(error)}
-        return {"problem": None}
+    def answered_by(self, request_id: str) -> Deployment | None:
+        """The bundle that answered a request, if it is still there; else the one that serves."""
+        bundle = self.feedback.bundle_of(request_id)
+        other = self.rollout.other
+        return other if other is not None and other.sha256 == bundle else self.deployment
 
     async def reload(self) -> Deployment:
         """Read the bundle again and swap it in without dropping a request.
 
         The old one serves until the new one has its frontier ready; a broken one leaves it serving.
+        However many ask while one is under way, one more follows it.
         """
+        if self._next_reload is None:
+            self._next_reload = asyncio.create_task(self._reload(), name="reload")
+            self._next_reload.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._next_reload)
+
+    async def _reload(self) -> Deployment:
         await self._settled.wait()  # the first bundle may still be on its way
         async with self._reloading:
+            self._next_reload = None  # who asks from now on may mean a newer file
             if self.is_leaving:
                 raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.pipeline.deployment
             try:
-                async with self.crew.turn():
-                    new = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
-                    await self._prepare(new)
+                async with turn(self.settings.cache_dir or user_cache()):
+                    new = await self._deploy(self.settings.bundle)
             except Exception as error:
                 self.ledger.reloads["failed"] += 1
                 logger.exception("reload failed; the old bundle goes on serving")
@@ -190,9 +240,36 @@ class Service:
                 raise ReloadError(f"The new bundle cannot be served. {sentence}") from error
             self._install(new)
             self.ledger.reloads["swapped"] += 1
+            self.rollout.note("swapped", new)
+            self.rollout.replaced()
             if old is not None:
-                self._spawn(self._retire(old), "retire")
+                self._retire_later(old)
             return new
+
+    def candidate_path(self, file: str | None) -> Path:
+        """The file that a candidate's name means: one beside a bundle that the operator named."""
+        named = self.settings.candidate or self.settings.bundle
+        if file is None:
+            if self.settings.candidate is None:
+                raise ParameterError("Name the candidate's file.", "file")
+            return self.settings.candidate
+        if named is None or Path(file).name != file:
+            raise ParameterError(
+                "A candidate is the name of a file in the folder of SAN_BUNDLE or SAN_CANDIDATE.",
+                "file",
+            )
+        return named.parent / file
+
+    async def load_candidate(self, path: Path, canary: float) -> None:
+        """Load a second bundle beside the one that serves."""
+        await self._settled.wait()
+        try:
+            async with turn(self.settings.cache_dir or user_cache()):
+                await self.rollout.load(path, canary)
+        except ReloadError:
+            raise
+        except SanError as error:
+            raise ReloadError(f"The candidate cannot be served. {error}") from error
 
     def warm(self, deployment: Deployment, point: OperatingPoint) -> None:
         """Make a point ready in the background."""
@@ -214,6 +291,10 @@ class Service:
         if self.pipeline.deployment is not None:
             await self.pipeline.deployment.close()
             self.pipeline.deployment = None
+        if self.rollout.other is not None:
+            await self.rollout.other.close()
+        if self._recorder is not None:
+            self._recorder.close()
         machinery = self.machinery
         for workers in (
             machinery.decoders,
@@ -222,13 +303,14 @@ class Service:
             machinery.engine_thread,
         ):
             await asyncio.to_thread(workers.close)
-        await self.crew.close()
+        await asyncio.to_thread(self.helpers.close)
+        gc.unfreeze()  # else nothing of this service would ever be freed if the process lives on
 
     async def _first_deployment(self) -> None:
         try:
-            async with self.crew.turn():
+            async with turn(self.settings.cache_dir or user_cache()):
                 deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
-                await self._prepare(deployment)
+                await self._rehearse(deployment)
         except Exception as error:
             self.failure = str(error)
             self._settled.set()
@@ -238,17 +320,55 @@ class Service:
             return
         self._install(deployment)
         self.admission.ready = True
-        self.crew.mark_ready()
         self._settled.set()
+        self.helpers.warm()
         # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()
         gc.freeze()
-        logger.info("ready")
+        self.on_ready()
+        self.rollout.note("served", deployment)
+        if self.settings.candidate is not None:
+            await self.load_candidate(self.settings.candidate, self.settings.canary)
 
-    def _make_pipeline(self, admission: Admission, observe: Observe) -> Pipeline:
+    def _make_pipeline(
+        self,
+        admission: Admission,
+        observe: Observe,
+        route: Route = lambda serving, _: serving,
+        answers: AnswerCache | None = None,
+    ) -> Pipeline:
         settings = self.settings
-        limits = Limits(settings.patience_ms, settings.max_resolution, settings.max_batch)
-        return Pipeline(admission, self.machinery.load, self.decoder, self.clock, limits, observe)
+        limits = Limits(settings.patience_ms, settings.max_resolution)
+        return Pipeline(
+            admission,
+            self.machinery.schedule,
+            self.decoder,
+            self.clock,
+            limits,
+            observe,
+            route,
+            answers,
+        )
+
+    def _make_answer_cache(self) -> AnswerCache | None:
+        settings = self.settings
+        if not settings.answer_cache_megabytes:
+            return None
+        return AnswerCache(
+            settings.answer_cache_megabytes * MEGA,
+            settings.answer_cache_ttl_s,
+            lambda: self.clock() / 1000,
+        )
+
+    async def _deploy(self, path: Path | None, beside: bool = False) -> Deployment:
+        """Make a bundle ready; one beside another has a part of its memory."""
+        machinery = self.machinery
+        if beside:
+            less = {"cache_megabytes": max(1, self.settings.cache_megabytes // _BESIDE)}
+            machinery = replace(machinery, settings=self.settings.model_copy(update=less))
+        deployment = await deploy(machinery, path, self._choose_engine)
+        await self._prepare(deployment)
+        return deployment
 
     async def _rehearse(self, deployment: Deployment) -> None:
         door = Admission(max_requests=1, max_bytes=self.settings.max_body_bytes)
@@ -261,10 +381,9 @@ class Service:
             logger.info("no rehearsal: %s", error)
 
     async def _prepare(self, deployment: Deployment) -> None:
-        """Make all of a deployment's frontier ready, in the time there is.
+        """Make all of a deployment's frontier ready, in the time there is, while another serves.
 
-        Who sends traffic to a service that is ready does not want to share the cores with builds.
-        But a bundle must not wait for ever on a busy host: it always has a point that is ready.
+        A busy host must not delay a bundle without end: its essential points are ready.
         """
         try:
             try:
@@ -279,14 +398,50 @@ class Service:
 
     def _install(self, deployment: Deployment) -> None:
         self.ledger.resolutions = frozenset(deployment.catalogue.resolutions)
+        deployment.cache.enlarge(capacity(self.settings, deployment.engine))
         self.pipeline.deployment = deployment
-        self._spawn(deployment.warm_frontier(), "warm up")
+        if self._completing is not None:
+            self._completing.cancel()  # it would keep the deployment that was replaced
+        self._completing = self._spawn(self._complete(deployment), "complete")
+
+    async def _complete(self, deployment: Deployment) -> None:
+        """Add what a first answer did not need; then look after the times while it serves."""
+        turns = partial(turn, self.settings.cache_dir or user_cache())
+        completion = Completion(deployment, self.machinery, self._quiet, self._is_pause, turns)
+        await completion.run()
+        deployment.is_complete = True
+        while True:
+            await asyncio.sleep(_MEASURE_AGAIN_S)
+            drifted = deployment.model.has_drifted
+            if completion.noisy or drifted:
+                await completion.measure_again(None if drifted else completion.noisy)
+
+    async def _quiet(self) -> None:
+        """Return when no request is inside; after a while in any case."""
+        patience = self.clock() + _PATIENCE_MS
+        while self.admission.inside and self.clock() < patience:  # noqa: ASYNC110 (no event tells)
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _is_pause(self) -> bool:
+        return self.machinery.schedule.idle_ms(self.clock()) >= _PAUSE_MS
+
+    def _retire_later(self, old: Deployment) -> None:
+        self._spawn(self._retire(old), "retire")
 
     async def _retire(self, old: Deployment) -> None:
         """Close a replaced deployment once the requests that began with it are gone."""
         await old.unused()
         await old.close()
         logger.info("retired bundle %s %s", old.manifest.name, old.manifest.version)
+        closed = weakref.ref(old)
+        del old
+        gc.unfreeze()  # the first deployment would never be found, and on a GPU fill its memory
+        for _ in range(_COLLECTIONS):
+            await self.machinery.builders.submit(gc.collect)
+            if closed() is None:
+                gc.freeze()
+                return
+            await asyncio.sleep(_COLLECT_AGAIN_S)  # a thread may still hold its last job
 
     async def _watch_drift(self) -> None:
         told = False
@@ -295,11 +450,11 @@ class Service:
             deployment = self.pipeline.deployment
             if deployment is None:
                 continue
-            drifted = deployment.model.has_drifted(self.clock())
+            drifted = deployment.model.has_drifted
             if drifted and not told:
                 logger.warning(
                     "this host runs at %.2f times the latencies it was measured with",
-                    deployment.model.drift(self.clock()),
+                    deployment.model.drift,
                 )
             told = drifted
 
@@ -310,32 +465,57 @@ class Service:
             await asyncio.sleep(_LAG_CHECK_S)
             self.loop_lag_s = max(0.0, loop.time() - due)
 
-    def _observe(
-        self, record: RequestRecord, answer: Answer | None, image: bytes | Pixels | None
-    ) -> None:
+    async def _watch_engine(self) -> None:
+        """Give up an engine that is lost: only a new process can use its device again."""
+        while self.lost is None:
+            await asyncio.sleep(_ENGINE_CHECK_S)
+            deployment = self.pipeline.deployment
+            engine = deployment.engine if deployment is not None else None
+            self.lost = verdict(engine, self.machinery.engine_thread)
+        logger.critical("%s", self.lost)
+        self.admission.ready = False
+        self.failure = str(self.lost)
+        self.on_fatal(self.lost)
+
+    def _observe(self, record: Request, answer: Answer | None, image: Received | None) -> None:
         self.ledger.observe(record)
+        self.rollout.observe(record)
         if answer is not None and record.point is not None:
-            best = tuple(p.index for p in answer.predictions[:5])
-            self.feedback.remember(
-                record.request_id,
-                Remembered(
-                    record.point.resolution,
-                    (record.model, record.model_version),
-                    best,
-                    record.expected_accuracy,
-                ),
-            )
+            names = image_ids(record.request_id, len(answer.results))
+            for name, result in zip(names, answer.results, strict=True):
+                self.feedback.remember(
+                    name,
+                    Remembered(
+                        record.point.resolution,
+                        (record.model, record.model_version),
+                        tuple(p.index for p in result.predictions[:5]),
+                        record.expected_accuracy,
+                        bundle=record.bundle,
+                    ),
+                )
             if isinstance(image, bytes):
-                self.agreement.offer(record, image, best[0])
+                sample = Sample(
+                    image,
+                    record.point.resolution,
+                    answer.predictions[0].index,
+                    record.bundle,
+                    record.terms.budget_ms,
+                )
+                self.agreement.offer(sample)
+                if self.rollout.other is not None:
+                    self.rollout.offer(sample)
+        if self._recorder is not None:
+            self._recorder(record)
         if self.settings.access_log:
             log_request(record)
         if self._trace is not None:
             self._trace(record)
 
-    def _spawn(self, work: object, name: str) -> None:
+    def _spawn(self, work: object, name: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)  # type: ignore[arg-type]
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -18,7 +18,7 @@ from service.serving.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
 
-_REQUESTS = 40
+_REQUESTS = 15
 _HURRY = Terms(budget_ms=0.01)
 
 
@@ -27,7 +27,6 @@ class _Rehearsed:
 
     request_id = client = "rehearsal"
     traceparent: str | None = None
-    cancelled_by: Exception | None = None
 
     terms = _HURRY
 

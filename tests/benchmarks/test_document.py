@@ -79,7 +79,14 @@ def test_ratios_are_taken_round_by_round():
 
 
 def test_every_peer_has_its_service():
-    assert {peer.name for peer in PEERS} == {"fastapi", "litserve", "bentoml", "mlserver", "ray"}
+    assert {peer.name for peer in PEERS} == {
+        "fastapi",
+        "mosec",
+        "litserve",
+        "bentoml",
+        "mlserver",
+        "ray",
+    }
     assert all((HERE / f"{peer.name}_service.py").exists() for peer in PEERS)
     assert [peer.name for peer in select("ray, fastapi")] == ["ray", "fastapi"]
     with pytest.raises(SystemExit, match="No peer 'torchserve'"):

@@ -6,15 +6,18 @@ import torch
 
 from benchmarks import gpu
 from san_core.frontier import OperatingPoint
+from service.engines.cuda_engine import CudaEngine
 from service.engines.torch_engine import TorchEngine
-from tests.service.engines.graph_device import NotedDevice
+from tests.service.engines.graph_device import FailingDevice, NotedDevice
 from tests.service.engines.test_openvino_engine import make_bundle
 
 POINTS = [OperatingPoint(64), OperatingPoint(48)]
 
 
 def engine(graphs=None):
-    return TorchEngine(make_bundle("resnet18"), threads=1, max_batch=2, device="cpu", graphs=graphs)
+    made = CudaEngine if graphs else TorchEngine
+    options = {"graphs": graphs} if graphs else {}
+    return made(make_bundle("resnet18"), threads=1, max_batch=2, device="cpu", **options)
 
 
 class Off:
@@ -26,6 +29,9 @@ class Off:
 
     def run(self, batch):
         return self._wrong(self._network.run(batch))
+
+    def finish(self):
+        pass
 
 
 def test_half_precision_passes(capsys):
@@ -65,8 +71,21 @@ def test_answers_that_change_while_others_are_built_are_found():
             network.run = lambda _: network._wrong(None)
             return network
 
-    changed = gpu.steady(Shared(), POINTS, max_batch=1, rounds=50_000)
-    assert changed > 0
+    assert gpu.steady(Shared(), POINTS, max_batch=1, rounds=3) > 0
+
+
+def test_networks_that_cannot_be_built_beside_prove_nothing():
+    device = FailingDevice()
+    made = engine(device)
+
+    class Second:
+        def build(self, point):
+            network = made.build(point)
+            device.fails["building"] = [RuntimeError("no second one")]
+            return network
+
+    with pytest.raises(RuntimeError, match="no second one"):
+        gpu.steady(Second(), POINTS, max_batch=2, rounds=1)
 
 
 def test_all_of_it(capsys):
@@ -74,13 +93,11 @@ def test_all_of_it(capsys):
         """Building beside running, as CUDA does; the notes are not needed here."""
 
         def _inside(self, where):
+            self.where = "running"
             yield
 
-        def finish(self):
-            pass
-
-        def capture(self, work):
-            work()
+        def capture(self, work, warm_up):
+            warm_up()
             return work
 
         def pinned(self, elements, dtype):
@@ -91,6 +108,21 @@ def test_all_of_it(capsys):
     assert "64 proxy" in told
     assert "changed while others were built: 0" in told
     assert "graphs: for batches of 1, 2" in told
+
+
+def test_an_engine_that_runs_out_says_so_and_serves_again():
+    device = FailingDevice()
+
+    def limit(share):
+        full = torch.OutOfMemoryError("CUDA out of memory")
+        device.fails = {"capture": [full]} if share < 1 else {}
+
+    assert gpu.runs_out(lambda: engine(device), POINTS[0], limit)
+    assert not gpu.runs_out(lambda: engine(device), POINTS[0], lambda _: None)
+
+
+def test_what_each_reload_holds_is_told():
+    assert gpu.reloads(lambda: engine(NotedDevice()), POINTS[0], times=2) == [7_000_000] * 2
 
 
 def test_a_host_without_a_gpu_is_told_so(monkeypatch, capsys):

@@ -17,6 +17,7 @@ from tests.browser.service_in_slow_motion import serving, write_bundle
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",
 )  # fmt: skip
 PATIENCE_MS = 60_000
 _NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
@@ -68,7 +69,6 @@ def make_settings(
             "decode_threads": 1,
             "device": "cpu",
             "max_batch": 2,
-            "batch_window_ms": 0.0,
             "access_log": False,
             "agreement_fraction": 0.0,
             "patience_ms": 60_000,

@@ -18,11 +18,12 @@ import numpy as np
 import torch
 
 from san_core.bundle import Accuracy, Manifest, save
+from san_core.cost import Cost
 from san_core.frontier import OperatingPoint
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.network_config import NetworkConfig
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.app import make_app, make_service
 from service.http.server import Server, server_config
-from service.serving.deployment import Engines
 from service.settings import Settings
 
 RUN_MS = {32: 2.0, 48: 4.0, 64: 8.0, 96: 30.0}
@@ -62,6 +63,9 @@ class ScriptedNetwork:
         logits[:, 0 if self.point.resolution < 64 else 1] += 2.0
         return logits
 
+    def finish(self) -> None:
+        pass
+
 
 class ScriptedEngine:
     """Builds networks in no time that is said to be `BUILD_MS`."""
@@ -79,6 +83,9 @@ class ScriptedEngine:
     def build(self, point: OperatingPoint) -> ScriptedNetwork:
         self._clock.advance(BUILD_MS)
         return ScriptedNetwork(point, self._clock)
+
+    def cost(self, resolution: int, precision: str) -> Cost:
+        return Cost(resolution**2, 1, 4)
 
     def close(self) -> None:
         pass
@@ -102,7 +109,7 @@ def serving(settings: Settings, *, scripted: bool = True) -> Iterator[str]:
     if scripted:
         clock = SlowClock()
         service = make_service(settings, clock)
-        service._choose_engine = lambda _: Engines(ScriptedEngine(clock), None)
+        service._choose_engine = lambda _: ScriptedEngine(clock)
     else:
         service = make_service(settings)
     config = server_config(make_app(settings, service), settings)

@@ -38,9 +38,9 @@ def resolution_in(page: Page) -> int:
 def test_the_first_visit_shows_an_answer_without_a_click(page):
     expect(page.locator("#status")).to_have_text("ready")
     expect(page.locator(".predictions li").first).to_contain_text("traffic light")
-    expect(page.locator("#answer-reason")).to_contain_text("most accurate point")
-    expect(page.locator("#tile-promise")).to_contain_text("of 25 ms allowed")
-    expect(page.locator("#tile-receipt")).to_contain_text("met")
+    expect(page.locator("#answer-reason")).to_contain_text("buys the most accuracy in time")
+    expect(page.locator("#tile-predicted")).to_contain_text("of 25 ms allowed")
+    expect(page.locator("#tile-took")).to_contain_text("met")
     expect(page.locator("#timeline")).to_contain_text("forward")
     expect(page.locator("#history .past")).to_have_count(1)
 
@@ -85,8 +85,8 @@ def test_a_picture_can_be_pasted_and_dropped(page, way):
 
 
 def test_an_example_is_one_click_away(page):
-    page.get_by_role("button", name="Example: a daisy in a meadow").click()
-    expect(page.locator("#picture-name")).to_contain_text("a daisy in a meadow")
+    page.get_by_role("button", name="Example: a cup of coffee").click()
+    expect(page.locator("#picture-name")).to_contain_text("coffee.jpg")
     expect(page.locator("#history .past")).to_have_count(2)
 
 
@@ -115,7 +115,7 @@ def test_the_budget_can_be_set_with_the_keyboard_alone(page):
     page.keyboard.press("Home")
     expect(slider).to_have_attribute("aria-valuetext", "1\u202fms")
     expect(page.locator(WOULD)).to_contain_text("late")
-    expect(page.locator("#tile-receipt")).to_contain_text("missed by")
+    expect(page.locator("#tile-took")).to_contain_text("missed by")
     page.keyboard.press("End")
     expect(slider).to_have_attribute("aria-valuetext", "250\u202fms")
     expect(page.locator(USED)).to_contain_text("96")
@@ -148,6 +148,64 @@ def test_a_resolution_can_be_pinned(page):
     expect(page.locator("#answer-reason")).to_contain_text("pinned")
 
 
+def test_both_halves_say_the_same(page):
+    for position in (AT_3_MS, AT_20_MS, AT_100_MS):
+        page.locator("#budget").fill(position)
+        page.wait_for_timeout(400)
+        expect(page.locator(WOULD)).to_contain_text(re.compile(rf"^{resolution_in(page)}"))
+
+
+def test_the_points_stand_still_and_the_line_never_goes_back(page):
+    def places():
+        return page.evaluate(
+            """() => [...document.querySelectorAll("#plot .dot")]
+              .map((dot) => [dot.getAttribute("cx") ?? dot.getAttribute("x"), dot.classList[1]])"""
+        )
+
+    before = places()
+    for _ in range(3):
+        page.get_by_role("button", name="Classify").click()
+        page.wait_for_timeout(200)
+    assert places() == before
+    path = page.locator("#plot .front").get_attribute("d")
+    across = [float(x) for x in re.findall(r"[MH]([\d.]+)", path)]
+    up = [float(y) for y in re.findall(r"(?:V|M[\d.]+ )([\d.]+)", path)]
+    assert across == sorted(across)
+    assert up == sorted(up, reverse=True)
+
+
+def test_the_legend_explains_every_mark(page):
+    for mark in ("int8", "float", "between trained sizes", "beyond them", "beaten by another",
+                 "would be taken now", "taken last", "too late", "estimate now",
+                 "within the budget", "small to large"):  # fmt: skip
+        expect(page.locator("#legend")).to_contain_text(mark)
+
+
+def test_a_question_mark_explains_the_words(page):
+    page.locator("[popovertarget=help-weights]").click()
+    expect(page.locator("#help-weights")).to_be_visible()
+    expect(page.locator("#help-weights")).to_contain_text("Proxy")
+
+
+def test_the_same_request_as_code(page):
+    code = page.locator(".command code")
+    expect(code).to_contain_text("--data-binary @cat.jpg")
+    page.get_by_role("tab", name="Python").click()
+    expect(code).to_contain_text('client.classify("cat.jpg", budget_ms=25)')
+    page.get_by_role("tab", name="JavaScript").click()
+    expect(code).to_contain_text("await fetch(")
+
+
+def test_on_a_phone_the_answer_is_in_sight(visitor, url):
+    page = visitor.open(url, width="phone")
+    bar = page.locator("#answer-bar")
+    expect(bar).to_be_in_viewport()
+    expect(bar).to_contain_text("px")
+    visitor.allowed = ("status of 400",)
+    upload(page, "notes.txt", b"these are only words", "text/plain")
+    expect(bar).to_have_text("That file is not an image")
+
+
 def test_all_points_are_in_a_table_too(page):
     page.get_by_text("All operating points as a table").click()
     rows = page.locator("#points-table tbody tr")
@@ -162,7 +220,9 @@ def test_what_is_not_an_image_is_answered_with_a_sentence(page, visitor):
     visitor.allowed = ("status of 400",)
     upload(page, "notes.txt", b"these are only words", "text/plain")
     notice = page.locator("#answer-notice")
-    expect(notice.locator("strong")).to_be_visible()
+    expect(notice.locator("strong")).to_have_text("That file is not an image")
+    expect(page.locator("#answer")).to_be_hidden()  # the notice takes the answer's place
+    expect(page.locator("#seen-caption")).to_have_text("The network saw nothing.")
     said = notice.inner_text()
     assert said.rstrip().endswith(".")
     assert "{" not in said
@@ -170,6 +230,7 @@ def test_what_is_not_an_image_is_answered_with_a_sentence(page, visitor):
     expect(page.locator("#history .past.refused")).to_have_count(1)
     upload(page, "gradient.png", picture())
     expect(notice).to_be_empty()
+    expect(page.locator("#answer")).to_be_visible()
 
 
 def test_an_impossible_budget_names_the_smallest_and_offers_it(page, visitor):
@@ -177,12 +238,12 @@ def test_an_impossible_budget_names_the_smallest_and_offers_it(page, visitor):
     page.get_by_label("refuse rather than be late").check()
     page.locator("#budget").fill("0")
     notice = page.locator("#answer-notice")
-    expect(notice).to_contain_text("The budget cannot be met")
+    expect(notice).to_contain_text("No size is that fast")
     expect(notice).to_contain_text("The smallest budget that works is")
     notice.get_by_role("button", name="Allow").click()
     expect(notice).to_be_empty()
     expect(page.locator(USED)).to_contain_text("32")
-    expect(page.locator("#tile-receipt")).to_contain_text("met")
+    expect(page.locator("#tile-took")).to_contain_text("met")
 
 
 def test_a_service_that_is_gone_is_said_to_be(page, visitor):

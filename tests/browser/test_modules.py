@@ -12,7 +12,7 @@ def test_the_page_crops_as_the_preprocessing_does(page, width, height):
     box = page.evaluate(
         "async ([w, h]) => (await import('/assets/crop.js')).cropBox(w, h, 0.875)", [width, height]
     )
-    left, top, right, bottom = Preprocessing().box(width, height)
+    left, top, right, bottom = Preprocessing().box(width, height, 224)
     assert (box["left"], box["top"]) == pytest.approx((left, top))
     assert box["side"] == pytest.approx(right - left)
     assert box["side"] == pytest.approx(bottom - top)

@@ -41,12 +41,12 @@ def test_a_sweep_shows_every_resolution_and_where_the_answer_changes(page):
 def test_another_picture_clears_the_strip(page):
     page.get_by_role("button", name="Run the sweep").click()
     expect(page.locator("#strip li.pending")).to_have_count(0)
-    page.get_by_role("button", name="Example: a lemon").click()
+    page.get_by_role("button", name="Example: a rocket at launch").click()
     expect(page.locator("#sweep-scroll")).to_be_hidden()
 
 
 def test_cold_weights_cost_what_cached_ones_do_not(page):
-    page.get_by_role("button", name="Cold against cached").click()
+    page.get_by_role("button", name="Time a cold start").click()
     versus = page.locator(".versus")
     expect(versus).to_contain_text("generating the weights took 60")
     cold, cached = (milliseconds(text) for text in versus.locator("> span").all_inner_texts())
@@ -81,7 +81,7 @@ def test_a_request_that_found_cold_weights_says_so(page):
     page.get_by_role("button", name="Classify").click()
     expect(page.locator("#answer-weights")).to_have_text("weights generated")
     page.get_by_role("button", name="Classify").click()
-    expect(page.locator("#answer-weights")).to_have_text("weights cached")
+    expect(page.locator("#answer-weights")).to_have_text("weights ready")
 
 
 def test_evicting_twice_is_answered_with_a_sentence(page, visitor):
@@ -115,7 +115,7 @@ def test_the_history_keeps_the_last_hundred(own_page, visitor):
     visitor.allowed = REFUSALS
     page.evaluate("() => document.getElementById('load-rate').value = 60")
     page.locator("#load-seconds").fill("3")
-    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Start", exact=True).click()
     expect(page.locator("#load-said")).to_contain_text("Load run over")
     shown = page.locator("#history .past").count()
     assert 1 < shown <= 100
@@ -128,14 +128,14 @@ def test_load_is_bounded_and_reported(own_page, visitor):
     visitor.allowed = REFUSALS
     page.locator("#load-rate").fill("9999")
     page.locator("#load-seconds").fill("999")
-    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Start", exact=True).click()
     stop = page.get_by_role("button", name="Stop", exact=True)
     expect(stop).to_be_visible()
     expect(page.locator("#load-rate")).to_have_value("200")
     expect(page.locator("#load-seconds")).to_have_value("30")
     stop.click()
     expect(page.locator("#load-said")).to_contain_text("Load run over")
-    expect(page.get_by_role("button", name="Start")).to_be_visible()
+    expect(page.get_by_role("button", name="Start", exact=True)).to_be_visible()
 
 
 def test_a_load_run_counts_what_it_sent(page):
@@ -144,12 +144,47 @@ def test_a_load_run_counts_what_it_sent(page):
     for budget in (10, 50, 100):
         page.locator(f"#load-budgets input[value='{budget}']").uncheck()
     page.locator("#load-budgets input[value='250']").check()
-    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Start", exact=True).click()
     expect(page.locator("#load-said")).to_contain_text("Load run over")
     tiles = dict(tile.split("\n") for tile in page.locator("#load-view .tile").all_inner_texts())
     assert 1 <= int(tiles["Sent"]) <= 8
-    assert tiles["Met"] == "100.0\u202f%"
+    assert tiles["In time"] == "100.0\u202f%"
     expect(page.locator("#load-mix")).to_contain_text("96 px")
+
+
+def test_load_is_shown_beside_a_server_with_one_size(page):
+    page.locator("#load-rate").fill("4")
+    page.locator("#load-seconds").fill("1")
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect(page.locator("#load-said")).to_contain_text("Load run over")
+    against = page.locator("#load-against")
+    expect(against).to_contain_text("This service")
+    expect(against).to_contain_text("A fixed 96\u202fpx server, same traffic")
+    expect(against).to_contain_text("in time")
+
+
+def test_two_budgets_side_by_side(page):
+    page.locator(".side input").nth(0).fill("3")
+    page.locator(".side input").nth(0).press("Enter")
+    sides = page.locator(".side-answer")
+    expect(sides.nth(0)).to_contain_text("32\u202fpx")
+    expect(sides.nth(1)).to_contain_text("96\u202fpx")
+    expect(page.locator("#compare-summary")).to_contain_text("32 against 96\u202fpx")
+    page.locator(".side input").nth(1).fill("20")
+    page.locator(".side input").nth(1).press("Enter")
+    expect(sides.nth(1)).to_contain_text("64\u202fpx")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("#compare-summary")).to_contain_text("32 against 64\u202fpx")
+
+
+def test_the_camera_is_classified_frame_by_frame(visitor, url):
+    page = visitor.open(url, permissions=["camera"])
+    page.get_by_role("button", name="use the camera").click()
+    expect(page.locator("#thumb video")).to_be_visible()
+    expect(page.locator("#picture-name")).to_contain_text("camera")
+    page.wait_for_function("() => document.querySelectorAll('#history .past').length >= 3")
+    page.get_by_role("button", name="stop the camera").click()
+    expect(page.get_by_role("button", name="use the camera")).to_be_visible()
 
 
 def test_without_a_picture_the_panels_ask_for_one(visitor, url):
@@ -161,9 +196,9 @@ def test_without_a_picture_the_panels_ask_for_one(visitor, url):
     expect(page.locator("#status")).to_have_text("ready")
     for button, notice in (
         ("Run the sweep", "#sweep-notice"),
-        ("Cold against cached", "#weights-notice"),
+        ("Time a cold start", "#weights-notice"),
         ("Start", "#load-notice"),
         ("Classify", "#answer-notice"),
     ):
-        page.get_by_role("button", name=button).click()
+        page.get_by_role("button", name=button, exact=True).click()
         expect(page.locator(notice)).to_contain_text("No picture yet")

@@ -105,6 +105,23 @@ def test_an_unknown_command_names_the_known_ones(install, capsys):
     assert "say" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["sya"], "san: There is no command 'sya'; did you mean say?"),
+        (["say", "--shuot"], "san say: There is no option --shuot; did you mean --shout?"),
+        (["say", "--shuot=1"], "did you mean --shout?"),
+    ],
+)
+def test_a_slip_is_told_what_was_meant_in_one_sentence(install, capsys, arguments, sentence):
+    with pytest.raises(SystemExit) as exit_:
+        dispatch(arguments, install(lambda args: 0))
+    assert exit_.value.code == 2
+    captured = capsys.readouterr()
+    assert sentence in captured.err
+    assert captured.err.count("\n") == 1
+
+
 def test_no_command_shows_the_help_and_fails(install, capsys):
     assert dispatch([], install(lambda args: 0)) == 2
     assert "Say words." in capsys.readouterr().out

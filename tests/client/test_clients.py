@@ -44,6 +44,7 @@ ANSWER = {
     "mode": "proxy",
     "precision": "float",
     "expected_accuracy": 0.5,
+    "accuracy_source": "measured",
     "reason": "because",
     "weights": "cached",
     "budget": {"budget_ms": 20, "predicted_ms": 9, "spent_ms": 8, "met": True},
@@ -153,6 +154,22 @@ def test_an_image_may_be_a_path_or_a_file(make, tmp_path):
         script = Script(httpx.Response(200, json=ANSWER))
         make(script).classify(image)
         assert script.requests[0].content == b"image"
+
+
+def test_many_images_keep_their_order_and_their_errors(make):
+    class Echo(Script):
+        def __call__(self, request):
+            super().__call__(request)
+            if request.content == b"bad":
+                return httpx.Response(400, json={"detail": "no image"})
+            return httpx.Response(200, json=ANSWER | {"request_id": request.content.decode()})
+
+    script = Echo(*[None] * 5)
+    found = make(script).classify_many([b"a", b"b", b"bad", b"c", b"d"], in_flight=2, top_k=2)
+    assert [getattr(x, "request_id", None) for x in found] == ["a", "b", None, "c", "d"]
+    assert isinstance(found[2], BadImageError)
+    assert all(request.url.params["top_k"] == "2" for request in script.requests)
+    assert make(Script()).classify_many([]) == []
 
 
 def test_overload_is_waited_out_within_the_budget(make):

@@ -119,10 +119,9 @@ def test_the_example_for_many_images(running, photos):
 
 
 def test_the_example_with_tritonclient(running, photos):
-    address = running.url.removeprefix("http://")
-    done = example("triton_client.py", *photos, "--address", address, "--model", "tiny")
+    done = example("triton_client.py", *photos, "--url", running.url, "--model", "tiny")
     assert done.returncode == 0, done.stderr
     assert sum(done.stdout.count(label) for label in CLASSES) == 15
-    other = example("triton_client.py", photos[0], "--address", address, "--model", "other")
+    other = example("triton_client.py", photos[0], "--url", running.url, "--model", "other")
     assert other.returncode == 1
     assert "tiny" in other.stderr

@@ -33,7 +33,9 @@ def stack(engine: Engine) -> Iterator[Stack]:
     services = ["service", "prometheus"]
     if engine.provide(images["grafana"], None):
         services.append("grafana")
-    stack = Stack(engine, {"SAN_AGREEMENT_FRACTION": "1"}, tuple(services))
+    stack = Stack(
+        engine, {"SAN_AGREEMENT_FRACTION": "1", "SAN_ADMIN_KEYS": "secret"}, tuple(services)
+    )
     try:
         stack.compose("build", "service", timeout=3600)
         stack.compose("up", "-d", "--pull", "never", "--wait", *services, timeout=900)

@@ -19,6 +19,8 @@ _COMPARISONS = {"==", "!=", ">", "<", ">=", "<="}
 
 def filled_in(expr: str, *, interval: str = "30s", job: str = "san-serve") -> str:
     """An expression with Grafana's variables replaced."""
+    for variable in ("$namespace", "$instance"):
+        expr = expr.replace(variable, ".*")
     return expr.replace("$__rate_interval", interval).replace("$job", job)
 
 
@@ -36,6 +38,9 @@ def panel_expressions() -> list[tuple[str, str]]:
             for target in panel["targets"]:
                 name = f"{path.stem} / {panel['title']} / {target['refId']}"
                 found.append((name, filled_in(target["expr"])))
+        for annotation in dashboard["annotations"]["list"]:
+            name = f"{path.stem} / {annotation['name']}"
+            found.append((name, filled_in(annotation["expr"])))
     return found
 
 

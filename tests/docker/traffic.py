@@ -27,9 +27,12 @@ def picture(seed: int, size: int = 320) -> bytes:
     return out.getvalue()
 
 
-def post(url: str, body: bytes, kind: str = "image/jpeg") -> tuple[int, dict[str, Any]]:
+def post(
+    url: str, body: bytes, kind: str = "image/jpeg", key: str = ""
+) -> tuple[int, dict[str, Any]]:
     """Status and JSON; 0 if nobody answers."""
-    request = urllib.request.Request(url, body, {"Content-Type": kind})
+    headers = {"Content-Type": kind} | ({"Authorization": f"Bearer {key}"} if key else {})
+    request = urllib.request.Request(url, body, headers)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.loads(answer.read())

@@ -38,7 +38,7 @@ def test_no_damaged_image_breaks_the_service(running):
     assert seen[400] > 200
     assert healthy.status_code == 200
     assert running.service.admission.inside == 0
-    assert len(running.service.machinery.load) == 0
+    assert len(running.service.machinery.schedule) == 0
 
 
 def test_nor_does_a_damaged_inference_request(running):

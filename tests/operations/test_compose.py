@@ -69,6 +69,8 @@ def test_the_gpu_file_only_adds_to_services_that_exist():
         (device,) = service["deploy"]["resources"]["reservations"]["devices"]
         assert device["capabilities"] == ["gpu"]
         assert service["build"]["args"] == {"TORCH_VARIANT": "cuda"}
+    limits = override["services"]["service"]["deploy"]["resources"]["limits"]
+    assert limits == {"cpus": "${SAN_CPUS:-16}", "memory": "${SAN_MEMORY:-16g}"}  # they decode
 
 
 def test_compose_passes_what_the_dockerfiles_ask_for():
@@ -139,7 +141,12 @@ def test_torch_comes_from_the_index_of_its_variant(variant, indexes, takes):
 def test_an_unknown_variant_is_refused_with_those_that_exist():
     done = install_torch("rocm", "", "")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "TORCH_VARIANT must be cpu or cuda, not 'rocm'.\n"
+    assert done.stderr == "TORCH_VARIANT must be none, cpu or cuda, not 'rocm'.\n"
+
+
+def test_a_cpu_does_without_torch():
+    done = install_torch("none", "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_requirements_are_those_of_the_project(tmp_path):
@@ -148,6 +155,10 @@ def test_requirements_are_those_of_the_project(tmp_path):
     found = requirements(ROOT / "pyproject.toml", ["tracing"])
     assert any(line.startswith("fastapi") for line in found)
     assert any(line.startswith("opentelemetry-sdk") for line in found)
+    assert not any(line.startswith("torch") for line in found)
+    trains = requirements(ROOT / "pyproject.toml", ["training", "export"])
+    assert sum(line.startswith("torch>") for line in trains) == 1
+    assert not any(line.startswith("san-serve") for line in trains)
     assert not any(line.startswith("pytest") for line in found)
     done = subprocess.run(
         [sys.executable, script, ROOT / "pyproject.toml", "tracing"],

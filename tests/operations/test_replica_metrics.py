@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.replica_metrics import ReplicaMetrics
+from deploy.ray_serve.replica_metrics import ReplicaMetrics
 from san_core.frontier import OperatingPoint
 from service.observability.ledger import SECONDS, Ledger
-from service.request.record import Outcome, RequestRecord, Timing
+from service.request.request import Outcome, Request, Timing
 from service.request.terms import Terms
 from service.settings import Settings
 from tests.service.conftest import picture, serving, write_bundle
@@ -64,7 +64,7 @@ def ledger(metrics):
 def record(outcome=Outcome.ANSWERED, resolution=96, **facts):
     point = OperatingPoint(resolution) if resolution else None
     facts = {"timing": Timing(total=20.0), "terms": Terms(budget_ms=50.0)} | facts
-    return RequestRecord("id", outcome=outcome, point=point, **facts)
+    return Request("id", outcome=outcome, point=point, **facts)
 
 
 def told(made):
@@ -92,6 +92,7 @@ def test_a_refusal_counts_with_its_reason_and_buys_no_accuracy(ledger, made):
     assert told(made) == {
         "san_requests": [(1, "none", "none", "overloaded")],
         "san_request_duration_seconds": [(0.02, "none", "none", "overloaded")],
+        "san_budgets": [(1, "refused")],
         "san_errors": [(1, "overloaded")],
     }
 
@@ -101,7 +102,7 @@ def test_every_request_counts_once(ledger, made):
         ledger.observe(record(met=met))
     assert made["san_budgets"].told == [(1, "met"), (1, "missed"), (1, "met")]
     assert len(made["san_requests"].told) == sum(ledger.requests.values()) == 3
-    assert ledger.budgets == {"met": 2, "missed": 1}
+    assert ledger.budgets == {("met", "none"): 2, ("missed", "none"): 1}
 
 
 def test_labels_are_those_of_the_bundle_that_is_served_by_then(ledger, made):

@@ -79,3 +79,40 @@ def test_make_help_lists_the_targets():
         "help",
     ]:
         assert re.search(rf"^  {target} +\S", result.stdout, flags=re.MULTILINE), target
+
+
+def test_the_client_s_own_wheel_is_the_same_client():
+    path = ROOT / "packaging" / "san-client" / "pyproject.toml"
+    client = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+    project = PYPROJECT["project"]
+    assert client["version"] == project["version"]
+    assert client["requires-python"] == project["requires-python"]
+    assert client["dependencies"] == project["optional-dependencies"]["client"]
+
+
+@pytest.mark.parametrize("lock", ["service", "dev"])
+def test_every_locked_package_is_the_pinned_one_and_has_hashes(lock):
+    text = (ROOT / f"requirements/{lock}.lock").read_text(encoding="utf-8")
+    entries = re.findall(r"^([\w.\[\]-]+)==(\S+)([^\n]*(?:\n {4}[^\n]*)*)", text, re.MULTILINE)
+    known = pins()
+    assert len(entries) > 30
+    for name, version, rest in entries:
+        assert "--hash=sha256:" in rest, name
+        if (pin := known.get(canonicalize_name(name))) is not None:
+            assert pin == f"=={version}", name
+    locked = {canonicalize_name(name) for name, _, _ in entries}
+    for requirement in PYPROJECT["project"]["dependencies"]:
+        assert canonicalize_name(Requirement(requirement).name) in locked
+    assert "://" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "fixed"),
+    [("pillow", "13.0"), ("starlette", "1.3.1"), ("python-multipart", "0.0.27")],
+)
+def test_no_version_with_a_known_hole_may_be_installed(name, fixed):
+    """CVE-2026-112403 in Pillow's JPEG decoder; BadHost in Starlette; headers of form parts."""
+    bounds = {Requirement(text).name: text for text in PYPROJECT["project"]["dependencies"]}
+    below = f"{fixed.rsplit('.', 1)[0]}.0.dev0" if fixed != "13.0" else "12.99"
+    assert not Requirement(bounds[name]).specifier.contains(below, prereleases=True)
+    assert Requirement(bounds[name]).specifier.contains(fixed)

@@ -8,7 +8,8 @@ from san_core.architectures import FIRST_CLASS, build, dissect
 from san_core.errors import ArchitectureError
 from san_core.folding import FoldedArchitecture
 from san_core.mode import Mode
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.network_config import NetworkConfig
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 FAMILIES = (
     "regnet_y_400mf",

@@ -1,13 +1,17 @@
+import hashlib
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from PIL import Image
+from safetensors import safe_open
 from safetensors.torch import save_file
 
-from san_core.bundle import Accuracy, Manifest, load, read_manifest, replace_accuracy, save
+from san_core.bundle import Accuracy, Manifest, load, read, read_manifest, replace_accuracy, save
 from san_core.errors import (
     BundleError,
     BundleMismatchError,
@@ -19,6 +23,8 @@ from san_core.errors import (
     TruncatedBundleError,
 )
 from san_core.mode import Mode
+from san_core.network_config import MetaLearnerKind
+from san_core.preprocessing import Preprocessing
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 CLASSES = tuple("abcdefg")
@@ -107,6 +113,16 @@ def test_float32_tensors_are_not_copied_out_of_the_mapping(file: Path) -> None:
     assert any(start <= weight.data_ptr() < end for start, end in mapped)
 
 
+def test_what_was_read_outlives_its_file(file: Path) -> None:
+    expected = load(file).network.generate(64)
+    expected = {name: tensor.clone() for name, tensor in expected.items()}
+    bundle = read(file)
+    assert bundle.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    file.write_bytes(b"")
+    found = bundle.network.generate(64)
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
 def test_a_file_cut_anywhere_is_reported_as_truncated_or_foreign(file: Path) -> None:
     whole = file.read_bytes()
     for keep in (0, 5, 8, 300, len(whole) // 2, len(whole) - 1):
@@ -129,6 +145,63 @@ def test_foreign_files(tmp_path: Path) -> None:
         load(tmp_path / "none.safetensors")
 
 
+def test_the_first_format_is_still_read(file: Path) -> None:
+    def age(manifest: dict[str, Any]) -> None:
+        manifest.update(format_version=1)
+        manifest.pop("temperatures")
+        manifest["network"].pop("knots")
+        manifest["preprocessing"].pop("crops")
+
+    rewrite_manifest(file, age)
+    found = load(file)
+    assert found.network.temperatures == ()
+    assert found.manifest.preprocessing.crop(64) == 0.875
+
+
+def test_what_depends_on_the_resolution_survives(
+    make_network: Callable[..., ScaleAdaptiveNetwork], tmp_path: Path
+) -> None:
+    network = make_network("mobilenet_v2", meta_learner=MetaLearnerKind.PIECEWISE, knots=(48, 64))
+    network.temperatures = ((48, 0.5), (96, 1.5))
+    crops = Preprocessing(crops=((48, 0.6), (96, 0.8)))
+    manifest = Manifest(name="tiny", network=network.config, classes=CLASSES, preprocessing=crops)
+    save(tmp_path / "tiny.safetensors", network, manifest)
+    found = load(tmp_path / "tiny.safetensors")
+    assert found.manifest.network.knots == (64, 48)
+    assert found.manifest.preprocessing == crops
+    assert found.network.temperatures == found.manifest.temperatures == ((48, 0.5), (96, 1.5))
+    images = torch.randn(2, 3, 56, 56)
+    torch.testing.assert_close(found.network(images, 56), network(images, 56))
+
+
+def test_equal_tensors_are_stored_once(
+    make_network: Callable[..., ScaleAdaptiveNetwork], tmp_path: Path
+) -> None:
+    network = make_network("mobilenet_v2")
+    manifest = Manifest(name="tiny", network=network.config, classes=CLASSES)
+    path = tmp_path / "tiny.safetensors"
+    save(path, network, manifest)
+    apart = path.stat().st_size
+    for resolution in network.resolutions[1:]:
+        source = network.batch_norm(network.resolutions[0]).state_dict()
+        network.batch_norm(resolution).load_state_dict(source)
+    save(path, network, manifest)
+    rows = (len(network.resolutions) - 1) * 4 * 4 * sum(slot.channels for slot in network.norms)
+    assert apart - path.stat().st_size > 0.9 * rows
+    found = load(path).network.state_dict()
+    assert all(torch.equal(tensor, found[name]) for name, tensor in network.state_dict().items())
+
+
+@pytest.mark.parametrize("aliases", ["[]", "{", '{"network.x": "network.none"}', '{"a": []}'])
+def test_aliases_that_cannot_be_meant(file: Path, aliases: str) -> None:
+    with safe_open(file, "pt") as opened:
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        metadata = opened.metadata()
+    save_file(tensors, file, metadata=metadata | {"san_aliases": aliases})
+    with pytest.raises(CorruptManifestError, match="the same"):
+        load(file)
+
+
 def test_newer_format(file: Path) -> None:
     rewrite_manifest(file, lambda m: m.update(format_version=99, something_new=1))
     with pytest.raises(NewerBundleError, match="format 99"):
@@ -144,6 +217,10 @@ def test_newer_format(file: Path) -> None:
         lambda m: m["network"].update(resolutions=[]),
         lambda m: m["accuracy"][0].update(top1=70.0),
         lambda m: m["preprocessing"].update(crop_ratio=0.0),
+        lambda m: m["preprocessing"].update(crops=[[96, 1.5]]),
+        lambda m: m.update(temperatures=[[96, 0.0]]),
+        lambda m: m["network"].update(knots=[96, 64]),
+        lambda m: m["network"].update(meta_learner=MetaLearnerKind.PIECEWISE),
         lambda m: m["preprocessing"].update(std=[0.2, 0.0, 0.2]),
         lambda m: m.update(format_version="2"),
         lambda m: m.update(format_version=1.0),
@@ -226,7 +303,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("san_core.bundle.save_file", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(BundleError, match="No space left"):
         save(file, network, manifest)
     assert file.read_bytes() == before
@@ -249,3 +326,15 @@ def test_new_figures_replace_those_of_the_same_point(manifest: Manifest) -> None
     found = updated.accuracy_of(measured(64, 0).point)
     assert found is not None
     assert found.top1 == 0.65
+
+
+def test_three_lines_from_loading_to_a_prediction(tmp_path):
+    import san_core
+
+    Image.effect_noise((60, 50), 80).convert("RGB").save(tmp_path / "a.png")
+    bundle = san_core.load()
+    best = bundle.classify(str(tmp_path / "a.png"), resolution=64)[0]
+    assert best.label == bundle.manifest.classes[best.index]
+    assert len(bundle.classify((tmp_path / "a.png").read_bytes(), resolution=64, top_k=3)) == 3
+    with pytest.raises(AttributeError, match="no attribute 'unload'"):
+        san_core.unload  # noqa: B018

@@ -43,58 +43,18 @@ def san(*arguments: object) -> int:
     return dispatch([str(argument) for argument in arguments], COMMANDS)
 
 
-def test_classify_chooses_the_best_measured_point(
-    bundle: Path, image: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert san("classify", bundle, image, image, "--json", "--top-k", 3) == 0
-    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [a["resolution"] for a in answers] == [96, 96]
-    assert answers[0]["mode"] == "proxy"
-    scores = [p["score"] for p in answers[0]["predictions"]]
-    assert len(scores) == 3
-    assert scores == sorted(scores, reverse=True)
-    assert san("classify", bundle, image, "--resolution", 80) == 0
-    assert "at 80 (data_free)" in capsys.readouterr().out
-
-
-def test_classify_names_a_broken_image_and_goes_on(
-    bundle: Path, image: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broken = tmp_path / "broken.jpg"
-    broken.write_bytes(b"no image")
-    assert san("classify", bundle, broken, image) == 1
-    output = capsys.readouterr()
-    assert "broken.jpg: These bytes are not an image" in output.err
-    assert "noise.png" in output.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--top-k", "0"], "--top-k is at least 1"),
-        (["--resolution", "7"], "outside 32 to 1024"),
-        (["--resolution", "0"], "outside 32 to 1024"),
-    ],
-)
-def test_classify_refuses_bad_options_in_a_sentence(
-    arguments: list[str],
-    sentence: str,
-    bundle: Path,
-    image: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert san("classify", bundle, image, *arguments) == 2
-    assert sentence in capsys.readouterr().err
-
-
 def test_describe_shows_points_and_cost(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert san("describe", bundle) == 0
+    assert san("describe", bundle, "--all") == 0
     text = capsys.readouterr().out
     assert "resnet18, 7 classes" in text
     assert "96, 64, 48" in text
     (row,) = [line for line in text.splitlines() if "data_free" in line]
     assert row.split()[:4] == ["80", "interpolated", "data_free", "float"]
     assert "61.00%" in row
+    assert san("describe", bundle) == 0
+    short = capsys.readouterr().out
+    assert [line.split()[0] for line in short.splitlines()[-3:]] == ["96", "80", "1"]
+    assert "drawn (50 images)" in short
 
 
 def test_exported_safetensors_is_a_stock_state_dict(bundle: Path, tmp_path: Path) -> None:

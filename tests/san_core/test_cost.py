@@ -6,7 +6,7 @@ import torch
 from san_core.architectures import build
 from san_core.cost import cost, macs, ratios
 from san_core.errors import ArchitectureError
-from san_core.meta_learner import MetaLearnerKind
+from san_core.network_config import MetaLearnerKind
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.scale_encoding import encode
 

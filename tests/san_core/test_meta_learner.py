@@ -6,6 +6,7 @@ from san_core.meta_learner import (
     LinearMetaLearner,
     MetaLearner,
     MetaLearnerKind,
+    PiecewiseLinearMetaLearner,
     make_meta_learner,
 )
 from san_core.scale_encoding import encode
@@ -21,7 +22,8 @@ SLOTS = [
 
 def make(kind: MetaLearnerKind, how: str = "kaiming", origin: float = 0.0) -> MetaLearner:
     torch.manual_seed(0)
-    learner = make_meta_learner(kind, SLOTS, PAPER, origin)
+    knots = (192, 128, 96) if kind is MetaLearnerKind.PIECEWISE else ()
+    learner = make_meta_learner(kind, SLOTS, PAPER, origin, knots=knots)
     learner.initialise(how, PAPER)  # type: ignore[arg-type]
     return learner
 
@@ -67,6 +69,33 @@ def test_linear_at_its_origin_is_the_bias_exactly() -> None:
     assert isinstance(learner, LinearMetaLearner)
     assert torch.equal(learner(224), learner.bias)
     torch.testing.assert_close(learner(96), learner.bias + (0.3 - 0.7) * learner.weight)
+
+
+@pytest.mark.parametrize(
+    ("resolution", "shares"),
+    [
+        (256, (0.0, 0.0)),
+        (192, (0.0, 0.0)),
+        (160, (0.5, 0.0)),
+        (128, (1.0, 0.0)),
+        (120, (0.75, 0.25)),
+        (96, (0.0, 1.0)),
+        (64, (0.0, 1.0)),
+    ],
+)
+def test_piecewise_is_linear_between_its_knots(
+    resolution: int, shares: tuple[float, float]
+) -> None:
+    learner = make(MetaLearnerKind.PIECEWISE)
+    assert isinstance(learner, PiecewiseLinearMetaLearner)
+    with torch.no_grad():
+        learner.weight.normal_()
+    expected = learner.bias + shares[0] * learner.weight[0] + shares[1] * learner.weight[1]
+    torch.testing.assert_close(learner(resolution), expected)
+    out = torch.empty_like(learner.bias)
+    with torch.no_grad():
+        assert learner(resolution, out) is out
+    torch.testing.assert_close(out, expected)
 
 
 def test_mlp_is_relu_between_two_layers_per_convolution() -> None:

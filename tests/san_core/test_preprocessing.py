@@ -43,6 +43,8 @@ def encoded(image: Image.Image, form: str = "JPEG", **options: object) -> bytes:
         ({"crop_ratio": 0.0}, "crop ratio is 0"),
         ({"crop_ratio": 1.2}, "at most 1"),
         ({"crop_ratio": float("nan")}, "crop ratio"),
+        ({"crops": ((96, 0.0),)}, "crop ratio is 0"),
+        ({"crops": ((96, 0.6), (96, 0.7))}, "twice"),
         ({"std": (0.2, 0.0, 0.2)}, "deviations above 0"),
         ({"std": (0.2, -0.2, 0.2)}, "deviations above 0"),
         ({"mean": (0.5, float("inf"), 0.5)}, "finite"),
@@ -73,7 +75,7 @@ def test_at_224_it_is_the_usual_resize_to_256_and_centre_crop() -> None:
 
 @given(st.integers(1, 4000), st.integers(1, 4000))
 def test_box_is_a_centred_square_inside_the_image(width: int, height: int) -> None:
-    left, top, right, bottom = Preprocessing().box(width, height)
+    left, top, right, bottom = Preprocessing().box(width, height, 96)
     assert right - left == pytest.approx(bottom - top) == pytest.approx(0.875 * min(width, height))
     assert left + right == pytest.approx(width)
     assert top + bottom == pytest.approx(height)
@@ -93,6 +95,19 @@ def test_normalise_is_the_same_for_any_layout(shape: tuple[int, ...]) -> None:
     assert np.allclose(preprocessing.normalise(pixels), expected, atol=1e-5)
     turned, expected = pixels.swapaxes(0, -2), expected.swapaxes(0, -2)
     assert np.allclose(preprocessing.normalise(turned), expected, atol=1e-5)
+
+
+def test_the_crop_may_depend_on_the_resolution() -> None:
+    preprocessing = Preprocessing(crops=((224, 0.875), (64, 0.5), (128, 0.75)))
+    assert preprocessing.crops == ((64, 0.5), (128, 0.75), (224, 0.875))
+    found = [preprocessing.crop(resolution) for resolution in (32, 64, 96, 128, 176, 224, 512)]
+    assert found == pytest.approx([0.5, 0.5, 0.625, 0.75, 0.8125, 0.875, 0.875])
+    assert preprocessing.box(400, 200, 64) == (150.0, 50.0, 250.0, 150.0)
+    assert preprocessing.least_side(64) == 256 > Preprocessing().least_side(64)
+    image = photo(400, 200)
+    closer = Preprocessing(crop_ratio=0.5)
+    assert torch.equal(preprocessing(image, 64), closer(image, 64))
+    assert Preprocessing(crop_ratio=0.7).crop(64) == 0.7
 
 
 def test_reduced_scale_decoding_keeps_enough_pixels_and_the_picture() -> None:

@@ -6,13 +6,13 @@ import torch
 
 from san_core.architectures import FIRST_CLASS, build
 from san_core.calibration import calibrate
-from san_core.errors import ResolutionError, SanError
+from san_core.errors import ArchitectureError, ResolutionError, SanError
 from san_core.folding import FoldedArchitecture
 from san_core.generation import KernelBuffer
-from san_core.meta_learner import MetaLearnerKind
 from san_core.mode import Mode
+from san_core.network_config import MetaLearnerKind, NetworkConfig, head_tensors
 from san_core.private_batch_norm import by_layer
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 Make = Callable[..., ScaleAdaptiveNetwork]
 TRAINED, INTERPOLATED, ABOVE, BELOW = 64, 80, 112, 32
@@ -39,6 +39,35 @@ def test_generated_stock_and_folded_networks_equal_the_functional_one(
                 scale = float(expected.abs().max())
                 error = float((folded.module(images) - expected).abs().max())
                 assert error <= 1e-4 * scale
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_temperatures_divide_the_logits_of_every_way_to_run(mode: Mode, make_network: Make) -> None:
+    network = make_network()
+    images = torch.rand(2, 3, INTERPOLATED, INTERPOLATED)
+    with torch.no_grad():
+        plain = network(images, INTERPOLATED, mode)
+        network.temperatures = ((64, 0.5), (96, 1.0))
+        stock = build("mobilenet_v2", 7).eval()
+        folded = FoldedArchitecture(network.skeleton)
+        stock.load_state_dict(network.generate(INTERPOLATED, mode))
+        folded.module.load_state_dict(folded.generate(network, INTERPOLATED, mode), assign=True)
+        for found in (network(images, INTERPOLATED, mode), stock(images), folded.module(images)):
+            expected = plain / (0.5 if mode is Mode.PROXY else 0.75)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert torch.equal(
+            network.shared.by_name()["classifier.1.weight"],
+            network.generate(96)["classifier.1.weight"],
+        )
+
+
+def test_an_architecture_without_a_linear_head_has_no_temperatures() -> None:
+    assert head_tensors({"a.weight": (7, 3), "fc.weight": (7, 9), "fc.bias": (7,)}, 7) == (
+        "fc.weight",
+        "fc.bias",
+    )
+    with pytest.raises(ArchitectureError, match="linear head"):
+        head_tensors({"classifier.bias": (7,)}, 7)
 
 
 def test_modes_differ_between_trained_resolutions_and_agree_on_them(make_network: Make) -> None:
@@ -77,7 +106,10 @@ def test_no_generated_tensor_is_computed_twice_and_all_share_one_buffer(
 
 @pytest.mark.parametrize("kind", MetaLearnerKind)
 def test_generation_into_memory_used_before(kind: MetaLearnerKind, make_network: Make) -> None:
-    network = make_network(meta_learner=kind)
+    piecewise = kind is MetaLearnerKind.PIECEWISE
+    network = make_network(meta_learner=kind, knots=(96, 72, 48) if piecewise else ())
+    if piecewise:  # which starts with the same kernels everywhere
+        torch.nn.init.normal_(network.meta_learner.weight)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     buffer = KernelBuffer()
     addresses = set()

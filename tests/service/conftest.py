@@ -19,11 +19,12 @@ from PIL import Image
 
 from san_core.bundle import Accuracy, Manifest, save
 from san_core.mode import Mode
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.network_config import NetworkConfig
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.app import make_app, make_service
 from service.engines.base import Engine
+from service.engines.build_limits import BuildLimits
 from service.http.server import Server, server_config
-from service.serving.deployment import Engines
 from service.serving.service import Service
 from service.settings import Settings
 
@@ -95,7 +96,7 @@ def serving(
     """Run a server in a thread until the block ends, perhaps with an engine of the test's own."""
     service = make_service(settings)
     if engine is not None:
-        service._choose_engine = lambda _: Engines(engine, None)
+        service._choose_engine = lambda _: engine
     server = Server(server_config(make_app(settings, service), settings), service)
     listener = socket.create_server((settings.host, 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -130,6 +131,7 @@ def make_settings(
             "bundle": tiny_bundle,
             "cache_dir": kept,
             "engine": "torch",
+            "formats": ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"),
             "engine_threads": 1,
             "decode_threads": 1,
             "device": "cpu",
@@ -152,5 +154,9 @@ def running(make_settings: Callable[..., Settings]) -> Iterator[Running]:
 
 @pytest.fixture
 def client(running: Running) -> Iterator[httpx.Client]:
+    # What a client may have built in a minute is not shared with the tests before.
+    deployment = running.service.deployment
+    if deployment is not None:
+        deployment._build_limits = BuildLimits(running.service.clock)
     with running.client() as client:
         yield client

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from san_core.cost import Cost
 from san_core.frontier import OperatingPoint
 
 
@@ -75,6 +76,9 @@ class FakeNetwork:
         logits[np.arange(len(batch)), batch[:, 0, 0, 0].astype(int) % self.classes] = 5.0
         return logits
 
+    def finish(self) -> None:
+        self.finished = True
+
 
 class GatedEngine:
     """Runs nothing until its gate opens; counts what it ran."""
@@ -98,6 +102,9 @@ class GatedEngine:
     def build(self, point: OperatingPoint) -> GatedNetwork:
         assert self.building.wait(30)
         return GatedNetwork(point, self)
+
+    def cost(self, resolution: int, precision: str) -> Cost:
+        return Cost(resolution**2, 1, 4)
 
     def close(self) -> None:
         self.closed = True

@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from san_core.meta_learner import MetaLearnerKind
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.network_config import MetaLearnerKind, NetworkConfig
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.distributed import Group
 
 CLASSES = ("circle", "stripes", "checks")
@@ -75,8 +75,14 @@ def make_network() -> MakeNetwork:
         shared_batch_norm: bool = False,
     ) -> ScaleAdaptiveNetwork:
         torch.manual_seed(0)
+        knots = (resolutions[0], resolutions[-1]) if kind is MetaLearnerKind.PIECEWISE else ()
         config = NetworkConfig(
-            "tiny", resolutions, 3, meta_learner=kind, shared_batch_norm=shared_batch_norm
+            "tiny",
+            resolutions,
+            3,
+            meta_learner=kind,
+            shared_batch_norm=shared_batch_norm,
+            knots=knots,
         )
         return ScaleAdaptiveNetwork(config, TinyCnn())
 

@@ -6,10 +6,10 @@ from types import ModuleType
 import pytest
 import torch
 
+from san_cli.__main__ import COMMANDS, dispatch
 from san_core import bundle
 from san_core.mode import Mode
 from tests.training.conftest import ARCHITECTURE
-from training import __main__ as entry
 from training.commands import calibrate, evaluate, report, train
 from training.errors import CheckpointError, DataError, RecipeError
 
@@ -147,7 +147,7 @@ def test_mistakes_are_one_sentence(
 ) -> None:
     words = line.format(bundle=tiny, data=data, out=tmp_path / "out").split()
     try:
-        code = entry.main(words)
+        code = dispatch(words, COMMANDS)
     except SystemExit as stopped:  # argparse's own
         code = int(stopped.code or 0)
     assert code == 2
@@ -163,7 +163,7 @@ def test_an_interruption_ends_quietly(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(report, "run", interrupted)
-    assert entry.main(["report", "curves", "nowhere"]) == 130
+    assert dispatch(["report", "curves", "nowhere"], COMMANDS) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
@@ -197,7 +197,7 @@ def test_curves_of_a_run(trained: Path, tmp_path: Path) -> None:
         call(report, "curves", tmp_path)
 
 
-def test_python_m_training_is_san(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert entry.main([]) == 2
-    assert entry.main(["train", "--output", str(tmp_path)]) == 2
+def test_a_run_needs_images(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert dispatch([], COMMANDS) == 2
+    assert dispatch(["train", "--output", str(tmp_path)], COMMANDS) == 2
     assert "san train: Say where the images are" in capsys.readouterr().err

@@ -35,6 +35,7 @@ def test_its_provenance_names_no_private_path() -> None:
 
 def test_from_192_pixels_up_it_is_the_pretrained_network() -> None:
     network = load().network
+    network.temperatures = ()  # they differ, and no answer with them
     native = network.generate(224)
     for mode in Mode:
         for name, tensor in network.generate(192, mode).items():
@@ -42,3 +43,11 @@ def test_from_192_pixels_up_it_is_the_pretrained_network() -> None:
         assert not torch.equal(
             network.generate(160, mode)["conv_stem.weight"], native["conv_stem.weight"]
         )
+
+
+def test_every_trained_resolution_has_a_temperature_and_objects_keep_their_size() -> None:
+    manifest = read_manifest()
+    assert {r for r, _ in manifest.temperatures} >= set(manifest.network.resolutions)
+    crops = [manifest.preprocessing.crop(r) for r in sorted(manifest.network.resolutions)]
+    assert crops == sorted(crops)
+    assert crops[0] < crops[-1] == 0.875

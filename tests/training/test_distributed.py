@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from san_core.network_config import NetworkConfig
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from tests.training.conftest import ARCHITECTURE, CLASSES, TinyCnn
 from training.config import Recipe
 from training.data.folder import index_training
@@ -108,5 +109,5 @@ def test_torchrun_takes_the_options_of_san_train(data: Path, tmp_path: Path) -> 
     line = f"--arch {ARCHITECTURE} --resolutions 48,32 --epochs 1 --batch-size 6 --workers 0"
     bundle = tmp_path / "b.safetensors"
     options = ["--data", str(data), "--output", str(tmp_path / "run"), "--export", str(bundle)]
-    start(["-m", "training", "train", *options, *line.split()], 2)
+    start(["-m", "san_cli", "train", *options, *line.split()], 2)
     assert bundle.is_file()

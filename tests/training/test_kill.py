@@ -19,7 +19,7 @@ OPTIONS = (
 
 
 def start(data: Path, run: Path, *more: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "training", "train", "--data", str(data)]
+    command = [sys.executable, "-m", "san_cli", "train", "--data", str(data)]
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).parents[2]),

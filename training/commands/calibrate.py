@@ -29,8 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="BUNDLE", help="write here instead of in place"
     )
     parser.add_argument("--limit", type=at_least(0), default=2000, help="images to use; 0 is all")
-    parser.add_argument("--workers", type=at_least(-1), default=-1)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--workers",
+        type=at_least(-1),
+        default=-1,
+        help="processes that decode (default: -1, by cores)",
+    )
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
+
+from tqdm import tqdm
 
 from san_core import bundle as bundles
 from san_core.bundle import Bundle, replace_accuracy
@@ -53,10 +55,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=at_least(0), default=0, metavar="N", help="use only N images"
     )
-    parser.add_argument("--batch-size", type=at_least(1), default=64)
-    parser.add_argument("--workers", type=at_least(-1), default=-1)
-    parser.add_argument("--max-unreadable", type=at_least(0), default=100)
-    parser.add_argument("--device", default="auto")
+    parser.add_argument(
+        "--batch-size", type=at_least(1), default=64, help="images at once (default: 64)"
+    )
+    parser.add_argument(
+        "--workers",
+        type=at_least(-1),
+        default=-1,
+        help="processes that decode (default: -1, by cores)",
+    )
+    parser.add_argument(
+        "--max-unreadable",
+        type=at_least(0),
+        default=100,
+        help="broken files to skip (default: 100)",
+    )
+    parser.add_argument("--device", default="auto", help="cpu, cuda or auto (default: auto)")
     parser.add_argument(
         "--no-write", action="store_true", help="leave the bundle's manifest as it is"
     )
@@ -93,8 +107,18 @@ def _keep(bundle: Bundle, found: Evaluation, folder: ImageFolder, path: Path) ->
         print(f"The accuracies were not noted in the bundle: {error}", file=sys.stderr)
 
 
-def _show(done: int, of: int) -> None:
-    print(f"\r{done}/{of} images", end="", file=sys.stderr, flush=True)
+class _Bar:
+    """A progress bar with rate and time left, there from the first second."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm[Any] | None = None
+
+    def __call__(self, done: int, of: int) -> None:
+        if self._bar is None:
+            self._bar = tqdm(total=of, unit="img", dynamic_ncols=True, leave=False)
+        self._bar.update(done - self._bar.n)
+        if done >= of:
+            self._bar.close()
 
 
 def run(args: argparse.Namespace) -> int:
@@ -133,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
             batch_size=args.batch_size,
             workers=args.workers,
             max_unreadable=args.max_unreadable,
-            progress=_show if group.is_main and sys.stderr.isatty() else None,
+            progress=_Bar() if group.is_main and sys.stderr.isatty() else None,
         )
         if not group.is_main:
             return 0
@@ -144,10 +168,12 @@ def run(args: argparse.Namespace) -> int:
             score = entry.score
             print(
                 f"{entry.resolution:>5} {entry.mode.value:<10} {entry.precision:<5} "
-                f"top-1 {with_interval(score)} %  top-5 {score.top5:.1%}  n {score.n}{note}"
+                f"top-1 {with_interval(score)} %  top-5 {score.top5:.1%}  "
+                f"ECE {score.calibration_error:.3f}  n {score.n}{note}"
             )
         if not args.no_write:
             _keep(bundle, found, labelled, args.bundle)
+            print(f"Noted in {args.bundle}. Serve it: san serve {args.bundle}")
         if args.json:
             args.json.write_text(json.dumps(found.to_json(), indent=1))
         if args.report:

@@ -22,10 +22,22 @@ from training.evaluation.accuracy import Score
 from training.evaluation.probes import Probe, measure
 from training.export import accuracy_entry
 from training.lift.lift import Lifted, StateDict, lift
-from training.lift.pretrained import PACKAGES, Pretrained, fit, imagenet_classes, read_pretrained
+from training.lift.pretrained import (
+    PACKAGES,
+    Pretrained,
+    fit,
+    imagenet_classes,
+    native_of,
+    read_pretrained,
+)
 
+EXAMPLES = """examples:
+  san lift --arch resnet50 --weights resnet50.pth --classes imagenet -o lifted.safetensors
+  san lift --arch mobilenet_v2 --weights torchvision:IMAGENET1K_V2 -o lifted.safetensors"""
 HELP = "Lift a pretrained CNN into a bundle: any resolution from one set of weights."
 
+IMAGENET = "imagenet"
+_NAMES_HINT = "; name them with --classes FILE, or --classes imagenet for ImageNet-1k's"
 _SAME = 1e-5
 """How closely the lifted network must agree with the original at the native resolution."""
 
@@ -36,6 +48,14 @@ def _three(text: str) -> tuple[float, float, float]:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not three numbers R,G,B") from error
     return red, green, blue
+
+
+def _crops(text: str) -> tuple[tuple[int, float], ...]:
+    try:
+        pairs = (part.split("=") for part in text.split(","))
+        return tuple((int(resolution), float(share)) for resolution, share in pairs)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 96=0.65,224=0.875") from error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,16 +71,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "architecture that were each trained at a resolution of their own",
     )
     parser.add_argument(
-        "--native", type=at_least(1), help="resolution the network was trained at (224)"
+        "--native",
+        type=at_least(1),
+        help="resolution the network was trained at (the package's, or 224)",
     )
-    parser.add_argument("--resolutions", type=resolutions, default=(224, 192, 160, 128, 96))
+    parser.add_argument(
+        "--resolutions",
+        type=resolutions,
+        default=(224, 192, 160, 128, 96),
+        metavar="T,T",
+        help="sizes to train (default: 224,192,160,128,96)",
+    )
+    parser.add_argument(
+        "--knots",
+        type=resolutions,
+        default=(),
+        metavar="T,T",
+        help="make the kernels piecewise linear, with the slope changing here, largest first; "
+        "from the first knot up the network stays the pretrained one",
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the bundle to write")
     parser.add_argument("--name", help="name of the bundle (that of the file)")
-    parser.add_argument("--classes", type=Path, help="file with one class name per line")
+    parser.add_argument(
+        "--classes",
+        metavar="FILE|imagenet",
+        help="class names: a file with one per line, or imagenet for the 1,000 of ImageNet-1k "
+        "(default: those that come with the weights, else class 0, class 1, …)",
+    )
     parser.add_argument("--mean", type=_three, help="R,G,B on pixels from 0 to 1")
     parser.add_argument("--std", type=_three, help="R,G,B on pixels from 0 to 1")
-    parser.add_argument("--interpolation", choices=("bilinear", "bicubic"))
+    parser.add_argument(
+        "--interpolation", choices=("bilinear", "bicubic"), help="default: as the weights say"
+    )
     parser.add_argument("--crop-ratio", type=float, help="centre crop's share of the shorter side")
+    parser.add_argument(
+        "--crops",
+        type=_crops,
+        metavar="T=SHARE,...",
+        help="the share for some resolutions, interpolated in between, e.g. 96=0.65,224=0.875",
+    )
     parser.add_argument("--half", action="store_true", help="store kernels in half precision")
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="labelled images to measure before and after on"
@@ -78,7 +127,7 @@ def _sources(texts: list[str], native: int | None) -> tuple[dict[int, str], int]
         if equals and head.isdecimal():
             resolution, source = int(head), rest
         else:
-            resolution, source = native or 224, text
+            resolution, source = native or native_of(text), text
         if check_resolution(resolution) in sources:
             raise PretrainedError(
                 f"Two --weights are for {resolution}. Write --weights RESOLUTION=SOURCE for each."
@@ -87,21 +136,23 @@ def _sources(texts: list[str], native: int | None) -> tuple[dict[int, str], int]
     return sources, native or max(sources)
 
 
-def _class_names(given: Path | None, known: Pretrained, count: int) -> tuple[str, ...]:
-    if given is not None:
+def _class_names(given: str | None, known: Pretrained, count: int) -> tuple[tuple[str, ...], str]:
+    """The names, and where they come from."""
+    if given == IMAGENET:
+        names, source = imagenet_classes(), "ImageNet-1k, as --classes says"
+    elif given is not None:
         try:
-            names = tuple(line.strip() for line in given.read_text().splitlines() if line.strip())
+            lines = Path(given).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise PretrainedError(f"The class names {given} cannot be read: {error}.") from error
+        names, source = tuple(line.strip() for line in lines if line.strip()), given
     elif known.classes:
-        names = known.classes
-    elif count == 1000:
-        names = imagenet_classes()
+        names, source = known.classes, "the weights' own"
     else:
-        names = tuple(f"class {index}" for index in range(count))
+        names, source = tuple(f"class {index}" for index in range(count)), "numbered"
     if len(names) != count:
         raise PretrainedError(f"There are {len(names)} class names for {count} classes.")
-    return names
+    return names, source
 
 
 def _preprocessing(args: argparse.Namespace, known: Preprocessing | None) -> Preprocessing:
@@ -111,6 +162,7 @@ def _preprocessing(args: argparse.Namespace, known: Preprocessing | None) -> Pre
         args.interpolation or base.interpolation,
         args.mean or base.mean,
         args.std or base.std,
+        args.crops or base.crops,
     )
 
 
@@ -186,14 +238,23 @@ def run(args: argparse.Namespace) -> int:
     with torch.no_grad():
         count = int(original(torch.zeros(1, 3, native, native)).shape[1])
     states = {resolution: pretrained.state for resolution, (_, pretrained) in fitted.items()}
-    lifted = lift(args.arch, states, native=native, resolutions=trained, num_classes=count)
+    lifted = lift(
+        args.arch,
+        states,
+        native=native,
+        resolutions=trained,
+        num_classes=count,
+        knots=args.knots,
+    )
     apart = difference(lifted, original)
     if len(fitted) == 1 and not apart <= _SAME:
         raise PretrainedError(
             f"The lifted {args.arch} differs from the original at {native} by {apart:.1e}; its "
             "forward pass depends on something else than its tensors, so it cannot be lifted."
         )
+    classes, named_by = _class_names(args.classes, known, count)
     provenance = {
+        "class_names": named_by,
         "command": shlex.join(["san", *sys.argv[1:]]),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "lifted": {
@@ -210,7 +271,7 @@ def run(args: argparse.Namespace) -> int:
     manifest = Manifest(
         name=args.name or args.output.stem,
         network=lifted.network.config,
-        classes=_class_names(args.classes, known, count),
+        classes=classes,
         preprocessing=_preprocessing(args, known.preprocessing),
         provenance=provenance,
     )
@@ -220,4 +281,9 @@ def run(args: argparse.Namespace) -> int:
     args.output.parent.mkdir(parents=True, exist_ok=True)
     bundle.save(args.output, lifted.network, manifest, dtype=dtype)
     _report(lifted, apart, args.output)
+    print(f"class names: {named_by}{_NAMES_HINT if named_by == 'numbered' else ''}")
+    print(
+        f"Serve it: san serve {args.output}. Better at small sizes: san train --from "
+        f"{args.output} --images PHOTOS --recipe distil --export mine.safetensors"
+    )
     return 0

@@ -43,8 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-float", default="", metavar="LAYER,LAYER", help="leave these layers in float too"
     )
-    parser.add_argument("--workers", type=at_least(-1), default=-1)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--workers",
+        type=at_least(-1),
+        default=-1,
+        help="processes that decode (default: -1, by cores)",
+    )
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
 
 
 def _kept(text: str, known: set[str]) -> set[str]:

@@ -53,10 +53,11 @@ def keep_native(
     """Going down from the native resolution, keep the pretrained network while it scores higher.
 
     Returns the trained and the pretrained network's score for each resolution that was compared:
-    none if a larger resolution than the native one was taught.
+    none if a larger resolution than the native one was taught, or if the meta learner has knots,
+    the first of which says where the pretrained network begins.
     """
     compared: dict[int, tuple[float, float]] = {}
-    if native_resolution(network) < max(pupils(network)):
+    if network.config.knots or native_resolution(network) < max(pupils(network)):
         return compared
     trained = score()
     for resolution in pupils(network):

@@ -35,7 +35,7 @@ from training.distil.temper import temper
 from training.distributed import Group
 from training.errors import RecipeError
 from training.export import stored_type
-from training.lift.native import native_resolution, pupils
+from training.lift.native import kept_from, native_resolution, pupils
 from training.loop.objective import Batch, Objective, Parts, Passes
 from training.run import Task, check_as_bundle, recipe_fields, trainable, trained_scores
 
@@ -67,7 +67,7 @@ def resolution_draw(network: ScaleAdaptiveNetwork, recipe: Recipe) -> Resolution
     unknown = [r for r in always if r not in taught]
     if unknown:
         raise RecipeError(f"--always {unknown[0]} is not one of the bundle's {taught} to distil.")
-    kept = network.config.native_from
+    kept = kept_from(network)
     middles = between(network.resolutions) if recipe.between else ()
     others = {*taught, *(r for r in middles if kept is None or r < kept)} - {*always}
     return ResolutionDraw((native, *always), tuple(sorted(others, reverse=True)), recipe.drawn)
@@ -130,6 +130,8 @@ class NativeTeacher:
 
     def _run(self, tensors: dict[str, Tensor], images: Tensor) -> tuple[Tensor, Tensor | None]:
         self._features.clear()
+        if images.device.type == "cpu":
+            images, tensors = _channels_last(images), _all_channels_last(tensors)
         logits: Tensor = functional_call(self._module, tensors, (images,))
         return logits, self._features.pop() if self._features else None
 
@@ -157,6 +159,15 @@ class NativeTeacher:
             passes.backward(loss)
             parts.loss += loss.detach()
         return parts
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def _all_channels_last(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Lay kernels out as the CPU library likes them: small maps train nearly twice as fast."""
+    return {name: _channels_last(t) if t.dim() == 4 else t for name, t in tensors.items()}
 
 
 def _last_linear(module: nn.Module) -> nn.Module:

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from torch import Tensor
+
 _Z = 1.959963984540054
 """95 % of a normal distribution lie within so many standard deviations."""
 
@@ -18,6 +20,18 @@ def wilson(hits: int, n: int, z: float = _Z) -> tuple[float, float]:
     return max(0.0, (centre - half) / total), min(1.0, (centre + half) / total)
 
 
+CALIBRATION_BINS = 15
+
+
+def calibration_error(bins: Tensor) -> float:
+    """Return the expected calibration error from bins [b, 3]: images, sum of scores, hits.
+
+    The mean distance between score and share of hits, each bin by its images (Naeini et al., 2015).
+    """
+    _, scores, hits = bins.double().unbind(1)
+    return float((scores - hits).abs().sum() / bins[:, 0].double().sum().clamp(min=1.0))
+
+
 @dataclass(frozen=True)
 class Score:
     """How many of n images were right at first, and among the first five, guesses."""
@@ -25,6 +39,8 @@ class Score:
     n: int
     hits1: int
     hits5: int
+    calibration_error: float | None = None
+    """Expected calibration error of the scores: how far a score is from the share that is right."""
 
     @property
     def top1(self) -> float:

@@ -13,8 +13,8 @@ from san_core.cost import ratios
 from san_core.errors import BundleError
 from san_core.folding import FoldedArchitecture
 from san_core.frontier import Precision
-from san_core.meta_learner import MetaLearnerKind
 from san_core.mode import Mode
+from san_core.network_config import MetaLearnerKind
 from san_core.quantization import quantised_resolutions
 from san_core.resolution import Provenance, nearest, provenance
 from training.data.folder import ImageFolder
@@ -65,6 +65,7 @@ class Entry:
             "top1_interval": self.score.interval1,
             "top5_interval": self.score.interval5,
             "calibrated": self.calibrated,
+            "calibration_error": self.score.calibration_error,
         }
 
 

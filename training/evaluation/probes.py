@@ -17,7 +17,7 @@ from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.data.folder import ImageFolder
 from training.data.loader import Normaliser, centre_batches
 from training.distributed import Group
-from training.evaluation.accuracy import Score
+from training.evaluation.accuracy import CALIBRATION_BINS, Score, calibration_error
 
 Progress = Callable[[int, int], None]
 """Called with images done (in this process) and images in all of its share."""
@@ -142,6 +142,7 @@ def measure(
     first = torch.zeros(len(wanted), images, dtype=torch.uint8, device=device)
     among = torch.zeros(len(wanted), dtype=torch.long, device=device)
     read = torch.zeros(images, dtype=torch.uint8, device=device)
+    bins = torch.zeros(len(wanted), CALIBRATION_BINS, 3, dtype=torch.double, device=device)
     normalise = Normaliser(preprocessing, device)
     was_training = network.training
     network.eval()
@@ -166,19 +167,29 @@ def measure(
                 right = guesses == labels[:, None]
                 first[position, where] = right[:, 0].to(torch.uint8)
                 among[position] += right.any(1).sum()
+                _count(bins[position], logits, right[:, 0])
             done += len(raw.indices)
             if progress:
                 progress(done, -(-images // group.size))
     finally:
         network.train(was_training)
     # Each image was counted by one process only, so that sums are unions.
-    for tensor in (first, among, read):
+    for tensor in (first, among, read, bins):
         group.sum(tensor)
     n = int(read.sum())
     hits1 = first.sum(1, dtype=torch.long).tolist()
-    scores = {p: Score(n, a, b) for p, a, b in zip(wanted, hits1, among.tolist(), strict=True)}
+    errors = [calibration_error(part) for part in bins]
+    found = zip(wanted, hits1, among.tolist(), errors, strict=True)
+    scores = {p: Score(n, a, b, error) for p, a, b, error in found}
     hits = {p: first[i].bool().cpu() for i, p in enumerate(wanted)}
     return Measurement(scores, hits, read.bool().cpu())
+
+
+def _count(bins: Tensor, logits: Tensor, right: Tensor) -> None:
+    """Add a batch to the bins [b, 3] of one probe's calibration error."""
+    scores = logits.double().softmax(1).amax(1)
+    places = (scores * len(bins)).long().clamp(max=len(bins) - 1)
+    bins.index_add_(0, places, torch.stack([torch.ones_like(scores), scores, right], dim=1))
 
 
 def table_probes(rows: Sequence[int], tests: Sequence[int]) -> list[AnyProbe]:

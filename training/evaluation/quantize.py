@@ -15,15 +15,20 @@ _CANDIDATES = 80
 
 
 class Histogram:
-    """How often magnitudes occur, from 0 to a peak that grows with what is seen."""
+    """How often magnitudes occur, from 0 to a peak that grows with what is seen; channel means."""
 
     def __init__(self) -> None:
         self.counts = torch.zeros(_BINS)
         self.peak = 0.0
         self.signed = False
+        self._sums: Tensor | float = 0.0
+        self._seen = 0
 
     def add(self, values: Tensor) -> None:
-        """Count the magnitudes of values."""
+        """Count the magnitudes of values [n, channels, ...]."""
+        places = values.transpose(0, 1).reshape(values.shape[1], -1) if values.dim() > 1 else values
+        self._sums = self._sums + places.double().sum(-1)
+        self._seen += places.shape[-1]
         low, high = (float(v) for v in values.aminmax())
         self.signed |= low < 0
         largest = max(-low, high)
@@ -39,12 +44,13 @@ class Histogram:
 
     def best_range(self) -> Range:
         """Choose where to clip so that the squared error of rounding and clipping is least."""
+        mean = torch.as_tensor(self._sums / max(self._seen, 1)).float().numpy()
         if self.peak == 0:
-            return Range(1.0, False)
+            return Range(1.0, False, mean)
         centres = (torch.arange(_BINS) + 0.5) * (self.peak / _BINS)
         candidates = []
         for part in range(_CANDIDATES // 8, _CANDIDATES + 1):
-            found = Range(self.peak * part / _CANDIDATES, self.signed)
+            found = Range(self.peak * part / _CANDIDATES, self.signed, mean)
             error = (found.round(centres) - centres).square_().mul_(self.counts).sum()
             candidates.append((float(error), found))
         return min(candidates, key=lambda c: c[0])[1]

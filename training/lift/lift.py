@@ -1,6 +1,7 @@
 """Lifting pretrained CNNs into a Scale Adaptive Network.
 
-One network, trained at its native resolution n:   kernel(T) = K + (eps_T - eps_n) * W,  W = 0.
+One network, trained at its native resolution n:   kernel(T) = K + (eps_T - eps_n) * W,  W = 0;
+or, with knots, kernel(T) = K from the first knot up and K + W at each of the others, W = 0.
 Several, each trained at a resolution of its own:  W and b by least squares over the encodings.
 Either way eps_n is the meta learner's origin, which makes b the kernel at n.
 """
@@ -11,10 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from san_core.meta_learner import LinearMetaLearner
+from san_core.meta_learner import LinearMetaLearner, PiecewiseLinearMetaLearner
+from san_core.network_config import MetaLearnerKind, NetworkConfig
 from san_core.private_batch_norm import AFFINE, STATISTICS
 from san_core.resolution import nearest
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.scale_encoding import encode
 from training.errors import PretrainedError
 
@@ -41,7 +43,12 @@ class Lifted:
     residuals: tuple[Residual, ...]
 
 
-def _check(states: Mapping[int, StateDict], native: int, resolutions: Sequence[int]) -> None:
+def _check(
+    states: Mapping[int, StateDict],
+    native: int,
+    resolutions: Sequence[int],
+    knots: Sequence[int],
+) -> None:
     if native not in states:
         raise PretrainedError(
             f"No weights were given for the native resolution {native}, only for "
@@ -50,6 +57,10 @@ def _check(states: Mapping[int, StateDict], native: int, resolutions: Sequence[i
     absent = [r for r in (native, *states) if r not in resolutions]
     if absent:
         raise PretrainedError(f"{absent[0]} must be one of --resolutions: it has weights.")
+    if knots and len(states) > 1:
+        raise PretrainedError("Give one network, or no --knots: a line is fitted through several.")
+    if knots and native < max(knots):
+        raise PretrainedError(f"The native {native} is below the first of --knots {max(knots)}.")
 
 
 def _fit_line(kernels: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,17 +90,27 @@ def lift(
     native: int,
     resolutions: Sequence[int],
     num_classes: int = 1000,
+    knots: Sequence[int] = (),
 ) -> Lifted:
     """Lift state dicts of a stock CNN, one per resolution it was trained at.
+
+    With `knots` the meta learner is piecewise linear; it takes one network only.
 
     Private batch norm of a resolution without weights of its own starts as a copy of the nearest
     given one. Shared tensors are the mean over the given networks; counters are the native one's.
     """
-    _check(states, native, resolutions)
-    config = NetworkConfig(architecture, tuple(resolutions), num_classes, origin=encode(native))
+    _check(states, native, resolutions, knots)
+    config = NetworkConfig(
+        architecture,
+        tuple(resolutions),
+        num_classes,
+        MetaLearnerKind.PIECEWISE if knots else MetaLearnerKind.LINEAR,
+        origin=encode(native),
+        knots=tuple(knots),
+    )
     network = ScaleAdaptiveNetwork(config, initialisation=None)
     learner = network.meta_learner
-    assert isinstance(learner, LinearMetaLearner)
+    assert isinstance(learner, LinearMetaLearner | PiecewiseLinearMetaLearner)
     given = sorted(states, reverse=True)
     names = [f"{slot.name}.weight" for slot in network.kernels]
     kernels = torch.stack([_flat([states[r][n] for n in names]) for r in given])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from san_core.meta_learner import LinearMetaLearner
+from san_core.meta_learner import LinearMetaLearner, PiecewiseLinearMetaLearner
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.scale_encoding import encode
 from training.errors import RecipeError
@@ -13,7 +13,7 @@ from training.errors import RecipeError
 def native_resolution(network: ScaleAdaptiveNetwork) -> int:
     """Return the resolution a network was lifted at: the one its meta learner's origin encodes."""
     learner = network.meta_learner
-    if isinstance(learner, LinearMetaLearner):
+    if isinstance(learner, LinearMetaLearner | PiecewiseLinearMetaLearner):
         for resolution in network.resolutions:
             if abs(encode(resolution) - learner.origin) < 1e-6:
                 return resolution
@@ -25,8 +25,14 @@ def native_resolution(network: ScaleAdaptiveNetwork) -> int:
 
 def pupils(network: ScaleAdaptiveNetwork) -> tuple[int, ...]:
     """Return the trained resolutions that the native one teaches, largest first."""
-    native, kept = native_resolution(network), network.config.native_from
+    native, kept = native_resolution(network), kept_from(network)
     return tuple(r for r in network.resolutions if r != native and (kept is None or r < kept))
+
+
+def kept_from(network: ScaleAdaptiveNetwork) -> int | None:
+    """Return from which resolution up the pretrained kernels stay; None: at the native one."""
+    knots = network.config.knots
+    return knots[0] if knots else network.config.native_from
 
 
 @torch.no_grad()

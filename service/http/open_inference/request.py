@@ -25,15 +25,13 @@ OUTPUTS = (LOGITS, SCORES, RESOLUTION)
 CLASSIFIABLE = (LOGITS, SCORES)
 
 MAX_IMAGES = 64
-"""Most images of one request; each is admitted, chosen for and batched by itself."""
+"""Most images of one request; they are admitted, planned and run as one."""
 
 MAX_JSON_NUMBERS = 200_000
 """Most numbers in JSON, one image of 256 px; reading them holds the interpreter, and everybody."""
 
 # Other servers' parameters that mean nothing here; their clients send them unasked.
-_IGNORED = frozenset(
-    {"priority", "sequence_id", "sequence_start", "sequence_end", "content_type", "headers"}
-)
+_IGNORED = frozenset({"sequence_id", "sequence_start", "sequence_end", "content_type", "headers"})
 _JSON_SCALARS = (str, int, float)
 
 
@@ -198,7 +196,15 @@ def _terms(
             raise ParameterError(
                 f"The pixels have {pinned} px; another resolution cannot be pinned.", "resolution"
             )
-    return parse_terms(given.items(), budget_header)
+    priority = _priority(given.pop("priority", "0"))
+    return replace(parse_terms(given.items(), budget_header), priority=priority)
+
+
+def _priority(text: str) -> int:
+    """As Triton has it: 1 goes first, larger numbers after it; 0 is the default, which is 2."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ParameterError(f"priority must be a whole number, not {text[:40]!r}.", "priority")
+    return (int(text) or 2) - 2
 
 
 def _timeout_ms(text: str | None) -> float | None:

@@ -177,6 +177,7 @@ def model_metadata(manifest: Manifest, engine: str, max_resolution: int) -> Mode
             "max_resolution": max_resolution,
             "trained_resolutions": list(manifest.network.resolutions),
             "crop_ratio": preprocessing.crop_ratio,
+            "crops": [list(pair) for pair in preprocessing.crops],
             "interpolation": preprocessing.interpolation,
             "mean": list(preprocessing.mean),
             "std": list(preprocessing.std),

@@ -11,29 +11,32 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from san_core.errors import NotAnImageError, SanError
+from san_core.errors import SanError
+from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
 from service.errors import ParameterError
 from service.http.body import Incoming
+from service.http.inputs import images_in
+from service.http.limits import ClientLimits
 from service.http.middleware import REQUEST_ID, header, traceparent
-from service.http.multipart import image_bytes
 from service.http.openapi import problems
 from service.http.protocol import FIRST_BYTE
 from service.http.route_facts import Access, facts
-from service.http.schemas import ClassifySchema
+from service.http.schemas import ClassifyManySchema, ClassifySchema
 from service.request.answer import Answer
 from service.request.client import CLIENT
 from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
 from service.serving.pipeline import Pipeline
 
+MAX_IMAGES = 64
 _JSON = (b"content-type", b"application/json")
+_LONGEST_REMEMBERED = 256
+"""Bytes of a query string and budget; longer ones are no client's usual terms."""
 
 
 class HttpExchange:
     """One POST as the pipeline sees it."""
-
-    cancelled_by: Exception | None = None
 
     def __init__(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         self.request_id: str = scope[REQUEST_ID]
@@ -41,36 +44,37 @@ class HttpExchange:
         self.terms = _terms(scope)
         self.traceparent = traceparent(scope)
         self.client: str = scope[CLIENT]
-        self.expected_bytes = incoming.expected_bytes
+        self.expected_bytes = 0  # the client's allowance counts them as they arrive
         self._content_type = header(scope, b"content-type")
         self._incoming = incoming
         self._send = send
+        self._many = False
 
-    async def receive(self) -> bytes:
-        """Read the body and find the image in it."""
+    async def receive(self) -> bytes | list[bytes]:
+        """Read the body and find the images in it."""
         body = await self._incoming.read()
-        image = image_bytes(body, self._content_type)
-        if not image:
-            raise NotAnImageError("The body is empty; send the image's bytes.")
+        images, self._many = await images_in(body, self._content_type, most=MAX_IMAGES)
+        self._incoming.allowance.add_requests(len(images) - 1)
         self._incoming.watch()
-        return image
+        return images if len(images) > 1 else images[0]
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer."""
         self._incoming.close()  # from here on a disconnect is the server's to notice
-        body = answer.body()
+        body = answer.body(many=self._many)
         headers = [*answer.headers(), _JSON, (b"content-length", b"%d" % len(body))]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
 
 def _terms(scope: Scope) -> Terms:
-    return _read_terms(scope["query_string"], header(scope, b"x-budget-ms"))
+    query, budget = scope["query_string"], header(scope, b"x-budget-ms")
+    if len(query) + len(budget or b"") > _LONGEST_REMEMBERED:
+        return _read_terms(query, budget)
+    return _remembered_terms(query, budget)
 
 
-@lru_cache(maxsize=1024)
 def _read_terms(query: bytes, budget: bytes | None) -> Terms:
-    """Most clients ask for the same again and again."""
     try:
         pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=32)
     except ValueError:
@@ -78,11 +82,18 @@ def _read_terms(query: bytes, budget: bytes | None) -> Terms:
     return parse_terms(pairs, None if budget is None else budget.decode("latin-1"))
 
 
+_remembered_terms = lru_cache(maxsize=1024)(_read_terms)
+"""Most clients ask for the same again and again."""
+
+
 class ClassifyEndpoint:
     """The ASGI application behind the route."""
 
-    def __init__(self, pipeline: Pipeline, *, max_bytes: int, timeout_s: float) -> None:
+    def __init__(
+        self, pipeline: Pipeline, limits: ClientLimits, *, max_bytes: int, timeout_s: float
+    ) -> None:
         self._pipeline = pipeline
+        self._limits = limits
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
 
@@ -90,7 +101,11 @@ class ClassifyEndpoint:
         """Serve one request."""
         try:
             incoming = Incoming(
-                scope, receive, max_bytes=self._max_bytes, timeout_s=self._timeout_s
+                scope,
+                receive,
+                self._limits,
+                max_bytes=self._max_bytes,
+                timeout_s=self._timeout_s,
             )
             exchange = HttpExchange(scope, incoming, send)
         except SanError as error:
@@ -131,8 +146,9 @@ def raw_route(app: ASGIApp) -> type[APIRoute]:
 _OPENAPI: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "The image as it is, or a form with a field `image`. The bytes decide, not "
-        "the Content-Type.",
+        "description": "The image as it is; a form with a field `image`, or several; or JSON with "
+        "base64 or data URLs. The bytes decide, not the Content-Type. Several images share one "
+        "budget and are planned as one.",
         "content": {
             "image/jpeg": {"schema": {"type": "string", "format": "binary"}},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
@@ -140,7 +156,32 @@ _OPENAPI: dict[str, Any] = {
                 "schema": {
                     "type": "object",
                     "required": ["image"],
-                    "properties": {"image": {"type": "string", "format": "binary"}},
+                    "properties": {
+                        "image": {"type": "array", "items": {"type": "string", "format": "binary"}}
+                    },
+                }
+            },
+            "application/json": {
+                "schema": {
+                    "oneOf": [
+                        {
+                            "type": "object",
+                            "required": ["image"],
+                            "properties": {"image": {"type": "string", "format": "byte"}},
+                        },
+                        {
+                            "type": "object",
+                            "required": ["images"],
+                            "properties": {
+                                "images": {
+                                    "type": "array",
+                                    "items": {"type": "string", "format": "byte"},
+                                    "minItems": 1,
+                                    "maxItems": MAX_IMAGES,
+                                }
+                            },
+                        },
+                    ]
                 }
             },
         },
@@ -162,7 +203,8 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
 
     @router.post(
         "/classify",
-        response_model=ClassifySchema,
+        summary="Classify an image within a budget",
+        response_model=ClassifySchema | ClassifyManySchema,
         responses=PROBLEMS,
         openapi_extra=facts(Access.API, classifies=True, **_OPENAPI),
     )
@@ -172,14 +214,25 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
             Query(
                 gt=0,
                 le=MAX_BUDGET_MS,
-                description="time allowed, in ms; none: the most accurate point",
+                description="milliseconds from the first byte received to the answer; left out: "
+                "the most accurate point",
+                examples=[20],
             ),
         ] = None,
         resolution: Annotated[
             int | None,
-            Query(ge=MIN_RESOLUTION, le=MAX_RESOLUTION, description="pin the resolution"),
+            Query(
+                ge=MIN_RESOLUTION,
+                le=MAX_RESOLUTION,
+                description="run at this size, whatever the budget",
+            ),
         ] = None,
-        mode: Annotated[Mode | None, Query(description="pin the mode")] = None,
+        mode: Annotated[
+            Mode | None, Query(description="run in this mode; left out: the measured best")
+        ] = None,
+        precision: Annotated[
+            Precision | None, Query(description="run in this arithmetic; left out: the better buy")
+        ] = None,
         min_accuracy: Annotated[
             float | None,
             Query(ge=0, le=1, description="consider only points at least this accurate"),

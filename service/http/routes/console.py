@@ -1,4 +1,4 @@
-"""`GET /`: the live console, and the files it is made of."""
+"""`GET /`: the live console. `GET /docs`: the API, to read and to try. Both work offline."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import fastapi_offline
 from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
@@ -13,6 +14,8 @@ from fastapi.staticfiles import StaticFiles
 from service.http.route_facts import Access, facts
 
 WEB = Path(__file__).parents[1] / "web"
+SWAGGER_UI = Path(fastapi_offline.__file__).parent / "static"
+"""Swagger UI's own files, as a package brings them: nothing is fetched from elsewhere."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -40,6 +43,23 @@ HEADERS: Mapping[str, str] = {
     "cache-control": "no-cache",
 }
 
+DOCS_HEADERS: Mapping[str, str] = {
+    **HEADERS,
+    # Swagger UI sets styles and builds markup by itself, and shows the pictures that are sent.
+    "content-security-policy": "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    ),
+}
+
 
 class Assets(StaticFiles):
     """Static files under the same headers as the page."""
@@ -52,8 +72,17 @@ class Assets(StaticFiles):
 
 
 def add_console(api: FastAPI) -> None:
-    """The page at `/`; its modules, style and pictures below `/assets`."""
+    """The pages at `/` and `/docs`, and the files they are made of."""
     api.mount("/assets", Assets(directory=WEB / "assets"), name="assets")
+    api.mount("/docs/files", Assets(directory=SWAGGER_UI), name="swagger-ui")
+
+    @api.get("/docs", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
+    async def docs() -> FileResponse:
+        return FileResponse(WEB / "docs.html", media_type="text/html", headers=dict(DOCS_HEADERS))
+
+    @api.get("/favicon.ico", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
+    async def favicon() -> FileResponse:
+        return FileResponse(WEB / "assets" / "favicon.svg", headers=dict(HEADERS))
 
     @api.get("/", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     async def console() -> FileResponse:

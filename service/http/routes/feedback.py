@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from service.errors import NotReadyError, ParameterError
 from service.http.body import Incoming
+from service.http.limits import ClientLimits
 from service.http.openapi import problems, reference
 from service.http.schemas import FeedbackRequest, FeedbackSchema
 from service.serving.feedback import resolve_truth
@@ -34,30 +35,35 @@ def read_feedback(body: bytes) -> FeedbackRequest:
         raise ParameterError(f"{where}: {first['msg']}.", where) from None
 
 
-def feedback_router(service: Service) -> APIRouter:
+def feedback_router(service: Service, limits: ClientLimits) -> APIRouter:
     """The route."""
     router = APIRouter(tags=["feedback"])
 
     # The framework would read a body of any size before it looks at it.
     @router.post(
         "/feedback",
+        summary="Say what an image really was",
         responses=problems(401, 404, 408, 409, 413, 422, 503),
         openapi_extra=_REQUEST_BODY,
     )
     async def feedback(request: Request) -> FeedbackSchema:
-        """Say what an image really was; counts towards the live accuracy of its resolution."""
+        """The truth about an earlier answer; it counts towards the live accuracy of its size."""
         timeout_s = service.settings.receive_timeout_s
         incoming = Incoming(
-            request.scope, request.receive, max_bytes=_MAX_BYTES, timeout_s=timeout_s
+            request.scope, request.receive, limits, max_bytes=_MAX_BYTES, timeout_s=timeout_s
         )
-        given = read_feedback(await incoming.read())
-        if service.deployment is None:
+        try:
+            given = read_feedback(await incoming.read())
+        finally:
+            incoming.allowance.close()
+        answered_by = service.answered_by(given.request_id)
+        if answered_by is None:
             raise NotReadyError("No bundle is loaded yet; try again soon.")
-        manifest = service.deployment.manifest
+        manifest = answered_by.manifest
         model = manifest.name, manifest.version
         service.feedback.check_model(given.request_id, model)  # before its classes are looked up
         truth = resolve_truth(manifest.classes, label=given.label, index=given.index)
-        judged = await service.judge(given.request_id, truth, model)
+        judged = service.judge(given.request_id, truth, model)
         return FeedbackSchema(
             request_id=given.request_id,
             correct=judged.correct,

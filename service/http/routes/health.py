@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from service.errors import DrainingError, NotReadyError
 from service.http.openapi import problems
 from service.http.route_facts import Access, facts
-from service.http.schemas import ModelSchema, StatusSchema, VersionSchema, WorkerSchema
+from service.http.schemas import ModelSchema, StatusSchema, VersionSchema
 from service.serving.service import Service
 
 _PUBLIC = facts(Access.PUBLIC)
@@ -21,13 +21,13 @@ def health_router(service: Service) -> APIRouter:
     router = APIRouter(tags=["operations"])
 
     @router.head("/healthz", include_in_schema=False, openapi_extra=_PUBLIC)
-    @router.get("/healthz", openapi_extra=_PUBLIC)
+    @router.get("/healthz", summary="Is it alive?", openapi_extra=_PUBLIC)
     async def healthz() -> StatusSchema:
         """Alive: the event loop answers."""
         return StatusSchema(status="alive")
 
     @router.head("/readyz", include_in_schema=False, openapi_extra=_PUBLIC)
-    @router.get("/readyz", responses=problems(503), openapi_extra=_PUBLIC)
+    @router.get("/readyz", summary="Is it ready?", responses=problems(503), openapi_extra=_PUBLIC)
     async def readyz() -> StatusSchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
         if service.is_leaving:
@@ -36,11 +36,10 @@ def health_router(service: Service) -> APIRouter:
             raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
         return StatusSchema(status="ready")
 
-    @router.get("/version", responses=problems(401))
+    @router.get("/version", summary="What runs here", responses=problems(401))
     async def version() -> VersionSchema:
         """What runs here."""
         deployment = service.deployment
-        worker = WorkerSchema(index=service.crew.index, of=service.crew.size, pid=os.getpid())
         if deployment is None:
             return VersionSchema(
                 version=metadata.version("san-serve"),
@@ -48,7 +47,7 @@ def health_router(service: Service) -> APIRouter:
                 engine=None,
                 device=None,
                 engine_facts={},
-                worker=worker,
+                pid=os.getpid(),
             )
         manifest, engine = deployment.manifest, deployment.engine
         return VersionSchema(
@@ -62,19 +61,21 @@ def health_router(service: Service) -> APIRouter:
             engine=engine.name,
             device=engine.device,
             engine_facts=engine.describe(),
-            worker=worker,
+            pid=os.getpid(),
         )
 
     @router.post(
-        "/admin/reload", responses=problems(401, 403, 409), openapi_extra=facts(Access.ADMIN)
+        "/admin/reload",
+        summary="Read the bundle again",
+        responses=problems(401, 403, 409),
+        openapi_extra=facts(Access.ADMIN),
     )
     async def reload() -> VersionSchema:
         """Read the bundle's file again and swap it in without dropping a request.
 
-        Every worker does. A broken file leaves the old bundle serving. Which file it is, the
-        operator said at start.
+        A broken file leaves the old bundle serving. Which file it is, the operator said at start.
         """
-        await service.reload_everywhere()
+        await service.reload()
         return await version()
 
     return router

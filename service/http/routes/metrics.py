@@ -15,13 +15,14 @@ def metrics_router(exporter: Exporter) -> APIRouter:
 
     @router.get(
         "/metrics",
+        summary="Prometheus metrics",
         response_class=Response,
         responses=problems(401),
         openapi_extra=facts(Access.METRICS),
     )
     async def metrics(request: Request) -> Response:
         """Every metric, for Prometheus (text, or OpenMetrics if asked for)."""
-        body, content_type = await exporter.render(request.headers.get("accept", ""))
+        body, content_type = exporter.render(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     return router

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -15,10 +16,12 @@ from fastapi import APIRouter
 from starlette.types import Receive, Scope, Send
 
 from san_core.errors import SanError
+from san_core.preprocessing import Preprocessing
 from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
 from service.http.body import Incoming
+from service.http.limits import ClientLimits
 from service.http.middleware import REQUEST_ID, header
-from service.http.open_inference.inference import check_range, encode_answers, infer
+from service.http.open_inference.inference import encode_answer, infer, pixel_values
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import (
     REQUEST_BODY,
@@ -62,8 +65,9 @@ def served(service: Service, name: str, version: str | None = None) -> Deploymen
 class InferEndpoint:
     """The ASGI application behind `infer`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, limits: ClientLimits) -> None:
         self._service = service
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -72,6 +76,7 @@ class InferEndpoint:
             incoming = Incoming(
                 scope,
                 receive,
+                self._limits,
                 max_bytes=settings.max_body_bytes,
                 timeout_s=settings.receive_timeout_s,
             )
@@ -91,13 +96,12 @@ class InferEndpoint:
         request_id = scope[REQUEST_ID]
         if request.id is not None and _USABLE_ID.fullmatch(request.id):
             request_id = request.id
-        answers = await infer(
+        answer = await infer(
             service.pipeline, request, request_id, scope[FIRST_BYTE], scope[CLIENT]
         )
         incoming.close()
-        body, json_size = encode_answers(request, answers, request_id)
-        slowest = max(answers, key=lambda answer: answer.record.timing.total)
-        facts = [fact for fact in slowest.headers() if fact[0] != b"x-request-id"]
+        body, json_size = encode_answer(request, answer, request_id)
+        facts = [fact for fact in answer.headers() if fact[0] != b"x-request-id"]
         headers = [
             (b"content-type", b"application/json" if json_size is None else _BINARY),
             (b"content-length", str(len(body)).encode()),
@@ -116,21 +120,28 @@ class InferEndpoint:
         deployment = served(service, path["name"], path.get("version"))
         if (header(scope, b"content-encoding") or b"identity").lower() != b"identity":
             raise CompressedBodyError("Send the body without a Content-Encoding.")
-        drain_ms = service.machinery.load.drain_ms(service.clock())
-        # The budget is in the body, so a place is needed to read it; each image then gets its own.
-        with service.admission.enter(incoming.expected_bytes, drain_ms):
-            request = await self._read(scope, incoming)
-        if request.pixels is not None:
-            check_range(request.pixels, deployment.preprocessing)
+        drain_ms = service.machinery.schedule.drain_ms(service.clock())
+        # The budget is in the body, so a place is needed to read it; the images then get one.
+        with service.admission.enter(0, drain_ms):
+            request = await self._read(scope, incoming, deployment.preprocessing)
+        incoming.allowance.add_requests(len(request) - 1)
         return request
 
-    async def _read(self, scope: Scope, incoming: Incoming) -> InferRequest:
+    async def _read(
+        self, scope: Scope, incoming: Incoming, preprocessing: Preprocessing
+    ) -> InferRequest:
         body = await incoming.read()
         length, budget = _text(scope, _HEADER_LENGTH), _text(scope, b"x-budget-ms")
+
+        def parsed() -> InferRequest:
+            request = parse_request(body, length, budget)
+            if request.pixels is None:
+                return request
+            return replace(request, pixels=pixel_values(request.pixels, preprocessing))
+
         if len(body) <= _PARSED_AT_ONCE:
-            return parse_request(body, length, budget)
-        decoders = self._service.machinery.decoders
-        return await decoders.submit(lambda: parse_request(body, length, budget), scope[FIRST_BYTE])
+            return parsed()
+        return await self._service.machinery.decoders.submit(parsed, scope[FIRST_BYTE])
 
 
 def _text(scope: Scope, name: bytes) -> str | None:
@@ -138,21 +149,23 @@ def _text(scope: Scope, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def open_inference_router(service: Service) -> APIRouter:
+def open_inference_router(service: Service, limits: ClientLimits) -> APIRouter:
     """The routes."""
     router = APIRouter(prefix="/v2", tags=["open inference protocol"])
 
-    @router.get("")
+    @router.get("", summary="The server")
     async def server() -> ServerSchema:
         """The server and its extensions."""
         return ServerSchema(version=metadata.version("san-serve"))
 
-    @router.get("/health/live", openapi_extra=_PUBLIC)
+    @router.get("/health/live", summary="Is it alive?", openapi_extra=_PUBLIC)
     async def live() -> LiveSchema:
         """Alive: the event loop answers."""
         return LiveSchema(live=True)
 
-    @router.get("/health/ready", responses=problems(503), openapi_extra=_PUBLIC)
+    @router.get(
+        "/health/ready", summary="Is it ready?", responses=problems(503), openapi_extra=_PUBLIC
+    )
     async def ready() -> ReadySchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
         if service.is_leaving:
@@ -161,24 +174,32 @@ def open_inference_router(service: Service) -> APIRouter:
             raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
         return ReadySchema(ready=True)
 
-    @router.get("/models/{name}", responses=_MODEL_PROBLEMS)
+    @router.get("/models/{name}", summary="The model", responses=_MODEL_PROBLEMS)
     async def model(name: str) -> ModelMetadataSchema:
         """Inputs, outputs and preprocessing of the model."""
         return described(served(service, name))
 
-    @router.get("/models/{name}/versions/{version}", responses=_MODEL_PROBLEMS)
+    @router.get(
+        "/models/{name}/versions/{version}",
+        summary="A version of the model",
+        responses=_MODEL_PROBLEMS,
+    )
     async def model_version(name: str, version: str) -> ModelMetadataSchema:
         """Inputs, outputs and preprocessing of a version of the model."""
         return described(served(service, name, version))
 
-    @router.get("/models/{name}/ready", responses=_MODEL_PROBLEMS)
+    @router.get("/models/{name}/ready", summary="Is the model ready?", responses=_MODEL_PROBLEMS)
     async def model_ready(name: str) -> ReadySchema:
         """Whether the model answers."""
         served(service, name)
         await ready()
         return ReadySchema(name=name, ready=True)
 
-    @router.get("/models/{name}/versions/{version}/ready", responses=_MODEL_PROBLEMS)
+    @router.get(
+        "/models/{name}/versions/{version}/ready",
+        summary="Is a version of the model ready?",
+        responses=_MODEL_PROBLEMS,
+    )
     async def model_version_ready(name: str, version: str) -> ReadySchema:
         """Whether a version of the model answers."""
         served(service, name, version)
@@ -189,7 +210,7 @@ def open_inference_router(service: Service) -> APIRouter:
         limit = service.settings.max_resolution
         return model_metadata(deployment.manifest, deployment.engine.name, limit)
 
-    router.include_router(_infer_router(InferEndpoint(service)))
+    router.include_router(_infer_router(InferEndpoint(service, limits)))
     return router
 
 
@@ -201,11 +222,15 @@ def _infer_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -
         "openapi_extra": facts(Access.API, classifies=True, **REQUEST_BODY),
     }
 
-    @router.post("/models/{name}/infer", **options)
+    @router.post("/models/{name}/infer", summary="Classify images or pixels", **options)
     async def infer_(name: str) -> None:
         """Classify images, or preprocessed pixels at a resolution of the client's choice."""
 
-    @router.post("/models/{name}/versions/{version}/infer", **options)
+    @router.post(
+        "/models/{name}/versions/{version}/infer",
+        summary="Classify with a version of the model",
+        **options,
+    )
     async def infer_version(name: str, version: str) -> None:
         """Classify with a version of the model."""
 

@@ -13,6 +13,7 @@ from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION, provenance
 from service.engines.weight_cache import WeightCache
 from service.errors import NotCachedError, NotReadyError, ParameterError
 from service.http.openapi import problems
+from service.http.route_facts import Access, facts
 from service.http.schemas import (
     AccuracySchema,
     CachedNetworkSchema,
@@ -24,7 +25,6 @@ from service.http.schemas import (
 )
 from service.latency.catalogue import Listing
 from service.latency.model import decode_work
-from service.processes.crew import Facts
 from service.serving.deployment import Deployment
 from service.serving.service import Service
 
@@ -36,32 +36,28 @@ Resolution = Annotated[int, Path(ge=MIN_RESOLUTION, le=MAX_RESOLUTION)]
 
 def describe(service: Service, deployment: Deployment, listing: Listing) -> OperatingPointSchema:
     """One operating point as it stands now."""
-    model, now, q = deployment.model, service.clock(), service.settings.quantile
+    model, scheduler = deployment.model, deployment.scheduler
     point, shape = listing.point, listing.shape
     sizes = sorted({1, service.settings.max_batch})
     latency = {
         str(n): LatencySchema(
-            p50=round(model.forward_ms(shape, n, 0.5, now), 3),
-            p95=round(model.forward_ms(shape, n, 0.95, now), 3),
-            p99=round(model.forward_ms(shape, n, 0.99, now), 3),
+            p50=round(model.forward_ms(shape, n), 3),
+            p95=round(model.forward_ms(shape, n) * scheduler.whole.alone.at(0.95), 3),
+            p99=round(model.forward_ms(shape, n) * scheduler.whole.alone.at(0.99), 3),
         )
         for n in sizes
     }
     at_least = deployment.preprocessing.least_side(point.resolution)
     work = decode_work(_TYPICAL, _TYPICAL_BYTES, at_least)
-    smallest = (
-        model.decode_ms(work, q, now, calm=True)
-        + model.forward_ms(shape, 1, q, now, calm=True)
-        + model.overhead_ms(q, now, calm=True)
-        + model.excess_ms(q, now, calm=True)
-    )
-    cost = deployment.costs[shape]
+    smallest = scheduler.smallest_budget_ms(listing, model.decode_ms(work))
+    cost = deployment.cost(shape)
     measured = listing.measured
     return OperatingPointSchema(
         resolution=point.resolution,
         mode=point.mode,
         precision=point.precision,
         provenance=provenance(point.resolution, deployment.manifest.network.resolutions).value,
+        crop_ratio=round(deployment.preprocessing.crop(point.resolution), 4),
         accuracy=None
         if measured is None
         else AccuracySchema(
@@ -73,7 +69,7 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
         macs=cost.macs,
         weight_bytes=cost.weight_bytes,
         cached=point in deployment.cache,
-        cold_ms=0.0 if point in deployment.cache else round(model.cold_ms(shape, now), 3),
+        cold_ms=0.0 if point in deployment.cache else round(model.cold_ms(shape), 3),
         frontier=listing in deployment.frontier,
     )
 
@@ -117,82 +113,66 @@ def resolutions_router(service: Service) -> APIRouter:
             )
         return max(deployment.catalogue.find(resolution, mode), key=lambda x: x.rank).point
 
-    def warm_here(resolution: int, mode: Mode | None) -> WarmSchema:
-        deployment = deployed()
-        point = point_for(deployment, resolution, mode)
-        state = "cached"
-        if point not in deployment.cache:
-            service.warm(deployment, point)
-            state = "building"
-        return _warm(point, state)
-
-    def evict_here(resolution: int, mode: Mode | None) -> WarmSchema | None:
-        deployment = deployed()
-        found = [
-            point
-            for point in (*deployment.cache.points(), *deployment.cache.building())
-            if point.resolution == resolution and mode in (None, point.mode)
-        ]
-        for point in found:
-            deployment.cache.evict(point)
-        return _warm(found[0], "evicted") if found else None
-
-    @router.get("", responses=problems(401, 503))
+    @router.get("", summary="What this host can offer", responses=problems(401, 503))
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
         deployment = deployed()
+        await deployment.count_costs()
         return ResolutionsSchema(
             model=deployment.manifest.name,
             model_version=deployment.manifest.version,
             engine=deployment.engine.name,
             device=deployment.engine.device,
-            quantile=service.settings.quantile,
+            quantile=service.settings.promise,
             max_batch=service.settings.max_batch,
-            crop_ratio=deployment.preprocessing.crop_ratio,
-            drift=round(deployment.model.drift(service.clock()), 3),
+            crop_ratio=deployment.preprocessing.crop(max(deployment.manifest.network.resolutions)),
+            drift=round(deployment.model.drift, 3),
             cache=describe_cache(deployment.cache, service.clock()),
             operating_points=[
                 describe(service, deployment, x) for x in deployment.catalogue.listings
             ],
         )
 
-    @router.post("/{resolution}/warm", status_code=202, responses=problems(401, 422, 503))
+    @router.post(
+        "/{resolution}/warm",
+        summary="Make a size ready ahead of time",
+        status_code=202,
+        responses=problems(401, 403, 422, 503),
+        openapi_extra=facts(Access.ADMIN),
+    )
     async def warm(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
-        """Make a resolution ready in the background, in every worker."""
-        found = warm_here(resolution, mode)
-        await service.crew.ask("warm", {"resolution": resolution, "mode": mode})
-        return found
+        """Make a resolution ready in the background."""
+        deployment = deployed()
+        point = point_for(deployment, resolution, mode)
+        if point in deployment.cache:
+            return _warm(point, "cached")
+        service.warm(deployment, point)
+        return _warm(point, "building")
 
-    @router.delete("/{resolution}", responses=problems(401, 404, 422, 503))
+    @router.delete(
+        "/{resolution}",
+        summary="Drop a size from the weight cache",
+        responses=problems(401, 403, 404, 422, 503),
+        openapi_extra=facts(Access.ADMIN),
+    )
     async def evict(
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
-        """Drop a resolution's weights from the cache; they are generated again when needed.
-
-        Every worker does.
-        """
-        told = service.crew.ask("evict", {"resolution": resolution, "mode": mode})
+        """Drop a resolution's weights from the cache; they are generated again when needed."""
+        cache = deployed().cache
         found = [
-            evict_here(resolution, mode),
-            *(WarmSchema(**x["evicted"]) for x in await told if x and x["evicted"]),
+            point
+            for point in (*cache.points(), *cache.building())
+            if point.resolution == resolution and mode in (None, point.mode)
         ]
-        for evicted in found:
-            if evicted is not None:
-                return evicted
-        raise NotCachedError(f"No weights for {resolution} px are in the cache.")
+        if not found:
+            raise NotCachedError(f"No weights for {resolution} px are in the cache.")
+        for point in found:
+            cache.evict(point)
+        return _warm(found[0], "evicted")
 
-    async def warm_with_another(facts: Facts) -> Facts:
-        warm_here(**facts)
-        return {}
-
-    async def evict_with_another(facts: Facts) -> Facts:
-        evicted = evict_here(**facts)
-        return {"evicted": evicted.model_dump() if evicted else None}
-
-    service.crew.on("warm", warm_with_another)
-    service.crew.on("evict", evict_with_another)
     return router
 
 

@@ -8,14 +8,17 @@ import pytest
 import torch
 
 from san_core.architectures import FIRST_CLASS
-from san_core.bundle import Bundle, Manifest
+from san_core.blueprint import Blueprint
+from san_core.bundle import Bundle, Manifest, read, save
+from san_core.cost import cost
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
-from service.engines import openvino_engine
+from san_core.network_config import NetworkConfig
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from service.engines import openvino_convert, openvino_engine
 from service.engines.cpu_probe import CpuDecision
+from service.engines.openvino_convert import convert_module
 from service.engines.openvino_engine import OpenVinoEngine
-from service.engines.openvino_template import Template
 from service.errors import EngineUnavailableError
 
 CLASSES = 7
@@ -49,11 +52,12 @@ def make_engine(bundle: Bundle, cache: Path, max_batch: int = 4) -> OpenVinoEngi
 
 
 def images(n: int, side: int) -> np.ndarray:
-    return np.random.default_rng(n).standard_normal((n, side, side, 3), np.float32)
+    return np.random.default_rng(n).integers(0, 256, (n, side, side, 3), np.uint8)
 
 
 def reference(bundle: Bundle, point: OperatingPoint, batch: np.ndarray) -> np.ndarray:
-    nchw = torch.from_numpy(batch).permute(0, 3, 1, 2)
+    normal = bundle.manifest.preprocessing.normalise(batch)
+    nchw = torch.from_numpy(normal).permute(0, 3, 1, 2)
     with torch.no_grad():
         return bundle.network(nchw, point.resolution, point.mode).numpy()
 
@@ -128,13 +132,59 @@ def test_a_second_process_reads_the_template(
     bundle = make_bundle("resnet18")
     point = OperatingPoint(48)
     expected = make_engine(bundle, tmp_path).build(point).run(images(1, 48))
-    monkeypatch.setattr(Template, "convert", lambda module: pytest.fail("converted again"))
+    monkeypatch.setattr(openvino_convert, "convert", lambda _: pytest.fail("converted again"))
     assert np.array_equal(make_engine(bundle, tmp_path).build(point).run(images(1, 48)), expected)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Path, Path]:
+    """A bundle's file, and a cache in which an engine left its networks."""
+    path, cache = tmp_path / "b.safetensors", tmp_path / "cache"
+    made = make_bundle("mobilenet_v2")
+    save(path, made.network, made.manifest)
+    network = make_engine(read(path), cache).build(OperatingPoint(48))
+    network.finish()
+    return path, cache
+
+
+def test_a_second_process_reads_what_was_compiled(
+    kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, cache = read(kept[0]), kept[1]
+    monkeypatch.setattr(OpenVinoEngine, "_compile", lambda *_: pytest.fail("compiled again"))
+    network = make_engine(bundle, cache).build(OperatingPoint(48))
+    network.finish()
+    assert network.several is not None
+    batch = images(3, 48)
+    assert relative_error(network.run(batch), reference(bundle, OperatingPoint(48), batch)) < 1e-4
+
+
+def test_what_was_compiled_for_another_bundle_or_damaged_is_not_used(
+    kept: tuple[Path, Path],
+) -> None:
+    path, cache = kept
+    for file in cache.glob("*.compiled"):
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    bundle = read(path)
+    batch = images(1, 48)
+    network = make_engine(bundle, cache).build(OperatingPoint(48))
+    assert relative_error(network.run(batch), reference(bundle, OperatingPoint(48), batch)) < 1e-4
+    changed = bundle.network
+    changed.meta_learner.bias.data.mul_(1.5)
+    save(path, changed, bundle.manifest)
+    other = make_engine(read(path), cache).build(OperatingPoint(48))
+    assert relative_error(other.run(batch), network.run(batch)) > 1e-2
+
+
+def test_what_an_image_costs_is_what_torch_counts(cache: Path) -> None:
+    for architecture in ("mobilenet_v2", "resnext50_32x4d"):
+        bundle = make_bundle(architecture)
+        assert make_engine(bundle, cache).cost(64, "float") == cost(bundle.network, 64)
 
 
 def test_a_damaged_template_is_made_again(tmp_path: Path) -> None:
     bundle = make_bundle("resnet18")
-    make_engine(bundle, tmp_path)
+    make_engine(bundle, tmp_path).build(OperatingPoint(48))
     (template,) = tmp_path.glob("template-*.xml")
     template.write_text("<net")
     network = make_engine(bundle, tmp_path).build(OperatingPoint(48))
@@ -150,10 +200,11 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_a_template_without_a_place_for_a_tensor_is_refused() -> None:
-    template = Template.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
+    blueprint = Blueprint((), (), {}, (), 0)
+    template = convert_module(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), blueprint)
     tensors = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3)).state_dict()
     with pytest.raises(EngineUnavailableError, match=r"1\.bias"):
-        template.fill(tensors)
+        template.fill({name: tensor.numpy() for name, tensor in tensors.items()})
 
 
 def test_it_says_what_it_runs_on(cache: Path) -> None:

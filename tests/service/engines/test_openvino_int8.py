@@ -15,12 +15,16 @@ from service.engines.cpu_probe import CpuDecision
 from service.engines.openvino_engine import OpenVinoEngine
 from service.errors import EngineUnavailableError
 from tests.service.engines.test_openvino_engine import (
-    images,
     make_bundle,
     make_engine,
     reference,
     relative_error,
 )
+
+
+def images(n: int, side: int) -> np.ndarray:
+    """Values between the whole ones: of those, many at once would lie between two levels."""
+    return np.random.default_rng(n).uniform(0.0, 255.0, (n, side, side, 3)).astype(np.float32)
 
 
 def observed(bundle: Bundle, resolution: int, batch: np.ndarray) -> dict[str, Range]:
@@ -32,10 +36,11 @@ def observed(bundle: Bundle, resolution: int, batch: np.ndarray) -> dict[str, Ra
 
         def note(_: object, inputs: tuple[torch.Tensor], name: str = name) -> None:
             values = inputs[0]
-            ranges[name] = Range(float(values.abs().max()), bool(values.min() < 0))
+            mean = values.transpose(0, 1).flatten(1).mean(1).numpy()
+            ranges[name] = Range(float(values.abs().max()), bool(values.min() < 0), mean)
 
         layer.register_forward_pre_hook(note)
-    nchw = torch.from_numpy(batch).permute(0, 3, 1, 2)
+    nchw = torch.from_numpy(bundle.manifest.preprocessing.normalise(batch)).permute(0, 3, 1, 2)
     torch.func.functional_call(folded.module, tensors, (nchw,))
     return ranges
 
@@ -52,7 +57,7 @@ def simulated(bundle: Bundle, point: OperatingPoint, batch: np.ndarray) -> np.nd
     folded = FoldedArchitecture(bundle.network.skeleton)
     tensors = folded.fold(bundle.network.generate(point.resolution, point.mode))
     ranges = ranges_for(bundle.network, bundle.extras, point.resolution, point.mode)
-    nchw = torch.from_numpy(batch).permute(0, 3, 1, 2)
+    nchw = torch.from_numpy(bundle.manifest.preprocessing.normalise(batch)).permute(0, 3, 1, 2)
     with torch.no_grad():
         return Int8Simulation(folded)(nchw, tensors, ranges).numpy()
 
@@ -69,8 +74,8 @@ def test_computes_what_the_simulation_computes(architecture: str, cache: Path) -
     assert engine.precisions == ("float", "int8")
     point = OperatingPoint(57, Mode.DATA_FREE, "int8")
     network = engine.build(point)
-    batch = images(4, 57)
-    found = np.concatenate([network.run(batch[:1]), network.run(batch[1:])])
+    batch = images(12, 57)
+    found = np.concatenate([network.run(part) for part in np.split(batch, [1, 4, 8])])
     exact = reference(bundle, point, batch)
     expected = simulated(bundle, point, batch)
     rounding = relative_error(expected, exact)

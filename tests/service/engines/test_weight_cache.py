@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from san_core.frontier import OperatingPoint
 from service.engines.weight_cache import BACKGROUND, WeightCache
+from service.errors import EngineFullError, Problem
 from tests.service.fakes import FakeClock, FakeNetwork, InlineWorkers
 
 
@@ -111,6 +112,32 @@ def test_networks_larger_than_the_cache_are_served_but_not_kept():
     asyncio.run(story())
 
 
+def test_a_device_that_is_full_gets_room_and_one_more_try():
+    async def story(failures):
+        left = [EngineFullError("no memory left")] * failures
+
+        def build(wanted):
+            if wanted == point(96) and left:
+                raise left.pop()
+            return FakeNetwork(wanted)
+
+        cache = cache_of(build=build)
+        for resolution in (32, 40, 48, 56):
+            await cache.get(point(resolution))
+        if failures > 1:
+            with pytest.raises(EngineFullError):
+                await cache.get(point(96))
+            assert Problem(EngineFullError("no memory left"), "id").status == 503
+        else:
+            assert (await cache.get(point(96)))[0].point == point(96)
+        assert point(32) not in cache  # the least recently used half
+        assert point(40) not in cache
+        assert point(56) in cache
+
+    for failures in (1, 2):
+        asyncio.run(story(failures))
+
+
 def test_evicting_by_hand():
     async def story():
         cache = cache_of()
@@ -187,5 +214,42 @@ def test_room_is_known_for_what_was_there_before():
         cache.evict(point(96))
         assert cache.has_room_for(point(64))
         assert not cache_of(most=0).has_room_for(point(64))
+
+    asyncio.run(story())
+
+
+def test_what_clients_pin_never_takes_a_protected_place():
+    async def story():
+        cache = cache_of(capacity=1000, most=40)  # networks of 100 bytes
+        frontier = [point(r) for r in range(32, 32 + 8 * 7, 8)]
+        await cache.warm(frontier)
+        await cache.get(point(320))
+        cache.protect(frontier)
+        for resolution in range(200, 512, 8):
+            await cache.get(point(resolution))
+        assert all(p in cache for p in frontier)
+        assert cache.points()[-2:] == (point(496), point(504))
+        assert len(cache) == 7 + 2
+        assert cache.bytes <= cache.capacity_bytes
+        assert not cache.has_room_for(point(200))
+        assert cache.is_protected(frontier[0])
+        assert not cache.is_protected(point(504))
+        assert {entry.point for entry in cache.entries()} == set(cache.points())
+        assert cache.evict(point(504))
+        assert cache.evict(frontier[0])
+        assert cache.has_room_for(frontier[0])
+
+    asyncio.run(story())
+
+
+def test_builds_for_clients_are_counted():
+    async def story():
+        workers = InlineWorkers(held=True)
+        cache = cache_of(workers)
+        cache.protect([point(64)])
+        for resolution in (64, 72, 80):
+            cache.request(point(resolution))
+        assert cache.guest_builds == 2
+        await cache.close()
 
     asyncio.run(story())

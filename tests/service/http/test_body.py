@@ -5,7 +5,11 @@ import asyncio
 import pytest
 
 from service.http.body import Incoming
+from service.http.limits import ClientLimits
 from service.http.protocol import CONNECTION
+from service.request.client import CLIENT
+
+LIMITS = ClientLimits(max_requests=8, max_bytes=1000, share=1.0)
 
 
 class Connection:
@@ -21,8 +25,8 @@ class Connection:
 
 async def serve(connection, receive, work):
     """Watch over some work, as a route does; tell whether the client was gone."""
-    scope = {"headers": []} | ({} if connection is None else {CONNECTION: connection})
-    incoming = Incoming(scope, receive, max_bytes=10, timeout_s=5)
+    scope = {"headers": [], CLIENT: "a"} | ({} if connection is None else {CONNECTION: connection})
+    incoming = Incoming(scope, receive, LIMITS, max_bytes=10, timeout_s=5)
 
     async def watched():
         incoming.watch()
@@ -68,8 +72,20 @@ def test_who_stays_is_served_to_the_end(connection):
 def test_the_next_request_of_a_connection_is_not_forgotten_with_the_last():
     async def main():
         connection = Connection()
-        first = Incoming({"headers": [], CONNECTION: connection}, never, max_bytes=1, timeout_s=1)
-        second = Incoming({"headers": [], CONNECTION: connection}, never, max_bytes=1, timeout_s=1)
+        first = Incoming(
+            {"headers": [], CLIENT: "a", CONNECTION: connection},
+            never,
+            LIMITS,
+            max_bytes=1,
+            timeout_s=1,
+        )
+        second = Incoming(
+            {"headers": [], CLIENT: "a", CONNECTION: connection},
+            never,
+            LIMITS,
+            max_bytes=1,
+            timeout_s=1,
+        )
         first.watch()
         second.watch()
         first.close()

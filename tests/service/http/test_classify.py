@@ -1,3 +1,4 @@
+import base64
 import http.client
 import json
 import re
@@ -5,7 +6,7 @@ import socket
 
 import pytest
 
-from service.request.record import STAGES
+from service.request.request import STAGES
 from tests.service.conftest import CLASSES, picture
 
 HUGE = 1e5
@@ -17,11 +18,11 @@ def test_an_image_is_classified_and_the_answer_says_everything(client):
     answer = response.json()
     assert set(answer) == {
         "request_id", "model", "model_version", "predictions", "resolution", "mode", "precision",
-        "expected_accuracy", "reason", "weights", "budget", "timing_ms",
+        "expected_accuracy", "accuracy_source", "reason", "weights", "budget", "timing_ms",
     }  # fmt: skip
     assert answer["model"] == "tiny"
     assert answer["resolution"] == 96
-    assert answer["expected_accuracy"] == 0.48
+    assert (answer["expected_accuracy"], answer["accuracy_source"]) == (0.48, "measured")
     assert [p["label"] for p in answer["predictions"]] == [
         CLASSES[p["index"]] for p in answer["predictions"]
     ]
@@ -61,6 +62,11 @@ def test_the_same_image_gives_the_same_answer_however_it_is_sent(client):
     )
     form = client.post("/classify", files={"image": ("a.jpg", image, "text/plain")})
     assert form.json()["predictions"] == plain
+    other = client.post("/classify", files={"file": ("a.jpg", image)})
+    assert other.json()["predictions"] == plain
+    text = base64.b64encode(image).decode()
+    for body in ({"image": text}, {"image": f"data:image/jpeg;base64,{text}"}):
+        assert client.post("/classify", json=body).json()["predictions"] == plain
 
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM"])
@@ -84,7 +90,37 @@ def test_a_resolution_nobody_evaluated_is_generated_and_then_cached(client, runn
     assert (first["weights"], again["weights"]) == ("generated", "cached")
     assert first["mode"] == "data_free"
     assert first["expected_accuracy"] == pytest.approx(0.4)
+    assert first["accuracy_source"] == "interpolated"
     assert first["predictions"] == again["predictions"]
+
+
+@pytest.mark.parametrize("resolution", [112, 200])
+def test_no_accuracy_is_claimed_outside_of_what_was_evaluated(client, resolution):
+    response = client.post("/classify", params={"resolution": resolution}, content=picture())
+    answer = response.json()
+    assert answer["resolution"] == resolution
+    assert (answer["expected_accuracy"], answer["accuracy_source"]) == (None, None)
+    assert "x-san-expected-accuracy" not in response.headers
+    params = {"resolution": resolution, "min_accuracy": 0.1}
+    refused = client.post("/classify", params=params, content=picture())
+    assert refused.status_code == 422
+    assert refused.json()["parameter"] == "min_accuracy"
+
+
+def test_without_a_budget_none_is_met(client):
+    response = client.post("/classify", content=picture())
+    assert response.json()["budget"]["met"] is None
+    assert "x-san-budget-met" not in response.headers
+
+
+def test_the_precision_can_be_pinned(client):
+    answer = client.post("/classify?precision=float", content=picture()).json()
+    assert answer["precision"] == "float"
+    refused = client.post("/classify?precision=int8", content=picture())
+    assert refused.status_code == 422
+    assert "have float" in refused.json()["detail"]
+    unknown = client.post("/classify?precision=bf16", content=picture()).json()
+    assert unknown["detail"] == "precision must be one of float, int8, not 'bf16'."
 
 
 def test_top_k(client):
@@ -138,7 +174,7 @@ def test_the_clock_starts_at_the_first_byte(running):
     """The header block comes in two halves; the time between them is on the budget."""
     image = picture()
     with socket.create_connection(("127.0.0.1", running.port), timeout=30) as connection:
-        connection.sendall(b"POST /classify?budget_ms=100000 HTTP/1.1\r\nHost: x\r\n")
+        connection.sendall(b"POST /classify?budget_ms=100000 HTTP/1.1\r\nHost: localhost\r\n")
         wait = socket.socketpair()
         wait[0].settimeout(0.25)
         with pytest.raises(TimeoutError):  # waits without sleeping to win: a lower bound only
@@ -151,3 +187,39 @@ def test_the_clock_starts_at_the_first_byte(running):
             each.close()
     assert answer["timing_ms"]["receive"] >= 240
     assert answer["budget"]["spent_ms"] >= 240
+
+
+@pytest.mark.parametrize("way", ["form", "json"])
+def test_several_images_are_one_plan(client, way):
+    files = [picture(seed=seed) for seed in range(3)]
+    if way == "form":
+        sent = {"files": [("image", (f"{n}.jpg", file)) for n, file in enumerate(files)]}
+    else:
+        sent = {"json": {"images": [base64.b64encode(file).decode() for file in files]}}
+    response = client.post("/classify", params={"budget_ms": HUGE, "top_k": 2}, **sent)
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert "predictions" not in answer
+    assert answer["resolution"] == 96
+    assert answer["budget"]["met"]
+    alone = [client.post("/classify?top_k=2", content=file).json() for file in files]
+    assert [a["predictions"][0]["label"] for a in answer["answers"]] == [
+        a["predictions"][0]["label"] for a in alone
+    ]
+    ids = [a["request_id"] for a in answer["answers"]]
+    assert ids == [f"{answer['request_id']}-{n}" for n in range(3)]
+    judged = client.post("/feedback", json={"request_id": ids[1], "index": 0})
+    assert judged.status_code == 200
+
+
+def test_a_list_of_one_is_answered_with_a_list(client):
+    body = {"images": [base64.b64encode(picture()).decode()]}
+    answer = client.post("/classify", json=body).json()
+    assert len(answer["answers"]) == 1
+
+
+def test_one_bad_image_is_named(client):
+    body = {"images": [base64.b64encode(picture()).decode(), ""]}
+    refused = client.post("/classify", json=body)
+    assert refused.status_code == 400
+    assert "Image 1 of 2 is empty" in refused.json()["detail"]

@@ -9,8 +9,9 @@ from fastapi.testclient import TestClient
 from service.http.routes.console import WEB, add_console
 
 ASSETS = WEB / "assets"
-MODULES = sorted(path for path in ASSETS.glob("*.js") if path.name != "theme.js")
-TEXTS = [WEB / "index.html", *ASSETS.glob("*.js"), *ASSETS.glob("*.css")]
+SCRIPTS = ("theme.js", "api-docs.js")
+MODULES = sorted(path for path in ASSETS.glob("*.js") if path.name not in SCRIPTS)
+TEXTS = [WEB / "index.html", WEB / "docs.html", *ASSETS.glob("*.js"), *ASSETS.glob("*.css")]
 EXPECTED_POLICY = {
     "default-src": "'none'",
     "script-src": "'self'",
@@ -23,7 +24,7 @@ EXPECTED_POLICY = {
 
 @pytest.fixture(scope="module")
 def client():
-    api = FastAPI()
+    api = FastAPI(docs_url=None)
     add_console(api)
     with TestClient(api) as client:
         yield client
@@ -41,6 +42,20 @@ def test_everything_comes_under_the_policy(client, path):
     assert "unsafe" not in response.headers["content-security-policy"]
     assert response.headers["x-content-type-options"] == "nosniff"
     assert response.headers["referrer-policy"] == "no-referrer"
+
+
+def test_the_api_s_page_needs_no_other_host(client):
+    page = client.get("/docs")
+    assert page.status_code == 200
+    named = re.findall(r'(?:href|src)="([^"]+)"', page.text)
+    assert "/docs/files/swagger-ui-bundle.js" in named
+    for path in named:
+        assert path.startswith("/")
+        assert path == "/openapi.json" or client.get(path).status_code == 200, path
+    policy = page.headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "connect-src 'self'" in policy
+    assert client.get("/favicon.ico").headers["content-type"].startswith("image/svg")
 
 
 def test_an_unchanged_file_is_not_sent_again_and_keeps_the_policy(client):
@@ -72,7 +87,11 @@ def test_the_page_preloads_every_module():
 def test_the_examples_are_there():
     named = re.findall(r'^  \["([a-z-]+)", "', (ASSETS / "picture.js").read_text("utf-8"), re.M)
     assert len(named) == 6
-    assert {f"{name}.jpg" for name in named} == {p.name for p in (ASSETS / "examples").iterdir()}
+    assert {f"{name}.jpg" for name in named} == {
+        p.name for p in (ASSETS / "examples").glob("*.jpg")
+    }
+    sources = (ASSETS / "examples" / "SOURCES.md").read_text("utf-8")
+    assert all(f"{name}.jpg" in sources for name in named)
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)

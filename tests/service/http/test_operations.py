@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.engines.build_limits import MOST_PER_CLIENT
 from service.settings import Settings
 from tests.service.conftest import picture, serving, write_bundle
 from tests.service.http.test_errors import check_problem
@@ -132,10 +133,13 @@ def test_metrics_tell_what_happened(make_settings):
         client.post("/feedback", json={"request_id": answer["request_id"], "index": 0})
         found = metrics_of(client)
     key = (("mode", "proxy"), ("outcome", "answered"), ("resolution", "96"))
-    assert found[("san_requests_total", key)] == 3
+    version = answer["model_version"]
+    assert found[("san_requests_total", (*key, ("version", version)))] == 3
+    none = (("mode", "none"), ("outcome", "failed"), ("resolution", "none"), ("version", "none"))
+    assert found[("san_requests_total", none)] == 0  # there before the first failure
     assert found[("san_request_duration_seconds_count", key)] == 3
-    assert found[("san_budgets_total", (("result", "met"),))] == 3
-    assert found[("san_budgets_total", (("result", "infeasible"),))] == 1
+    assert found[("san_budgets_total", (("result", "met"), ("version", version)))] == 3
+    assert found[("san_budgets_total", (("result", "infeasible"), ("version", version)))] == 1
     assert found[("san_errors_total", (("type", "not-an-image"),))] == 1
     assert found[("san_feedback_known_total", (("resolution", "other"),))] == 1
     assert found[("san_ready", ())] == 1
@@ -145,17 +149,24 @@ def test_metrics_tell_what_happened(make_settings):
 
 def test_whatever_clients_send_the_number_of_series_is_bounded(make_settings):
     with serving(make_settings()) as running, running.client() as client:
-        client.post("/classify?resolution=33", content=picture())
+        # One client gets a few builds a minute: the first sizes are answered, then some refused.
+        for resolution in range(33, 33 + MOST_PER_CLIENT + 1):
+            client.post(f"/classify?resolution={resolution}", content=picture())
         client.get("/a")
         before = {key for key in metrics_of(client) if key[0].startswith("san_")}
-        for resolution in range(34, 44):
+        for resolution in range(50, 60):
             client.post(f"/classify?resolution={resolution}", content=picture())
             client.get(f"/{resolution}")
         after = {key for key in metrics_of(client) if key[0].startswith("san_")}
     assert after == before
 
 
-def test_every_metric_is_documented_and_every_documented_metric_exists(client):
+def test_every_metric_is_documented_and_every_documented_metric_exists(
+    running, client, monkeypatch
+):
+    engine = running.service.deployment.engine
+    # Only a GPU's engine has metrics of its own.
+    monkeypatch.setattr(engine, "metrics", lambda: {"lost": 0.0}, raising=False)
     client.post("/classify", content=picture())
     families = text_string_to_metric_families(client.get("/metrics").text)
     exported = {f.name for f in families if f.name.startswith("san_")}
@@ -280,3 +291,19 @@ def test_probes_by_head(client, path):
 @pytest.mark.parametrize("path", ["/docs", "/"])
 def test_pages_are_served_where_they_exist(client, path):
     assert client.get(path).status_code in (200, 404)
+
+
+def test_pages_of_other_origins_may_call_if_the_operator_says_so(make_settings, client):
+    page = {"Origin": "https://app.example.org"}
+    asks = page | {"Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in client.get("/version", headers=page).headers
+    settings = make_settings(cors_origins="https://app.example.org", api_keys=("secret",))
+    with serving(settings, ready=False) as running, running.client() as there:
+        preflight = there.options("/classify?budget_ms=5", headers=asks)
+        assert preflight.status_code == 200
+        assert preflight.headers["access-control-allow-origin"] == "https://app.example.org"
+        refused = there.get("/version", headers=page)  # without a key, but readable by the page
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == "https://app.example.org"
+        other = there.options("/classify", headers=asks | {"Origin": "https://evil.example.org"})
+        assert "access-control-allow-origin" not in other.headers

@@ -1,19 +1,19 @@
 import threading
 
-from service.latency import costs
+from service.engines import torch_engine
 from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
 
 
 def test_counting_multiply_adds_does_not_hold_up_the_event_loop(make_settings, monkeypatch):
     threads = []
-    count = costs.cost
+    count = torch_engine.cost
 
     def watched(network, resolution):
         threads.append(threading.current_thread().name)
         return count(network, resolution)
 
-    monkeypatch.setattr(costs, "cost", watched)
+    monkeypatch.setattr(torch_engine, "cost", watched)
     with serving(make_settings()) as server, server.client() as client:
         assert client.get("/resolutions").status_code == 200
     assert threads
@@ -26,7 +26,7 @@ def test_an_evicted_point_comes_back_for_budgets_that_are_too_short_to_wait_for_
     deployment = running.service.deployment
     best = deployment.frontier[-1].point
     monkeypatch.setattr(deployment.model, "cold_ms", lambda *_: 1e6)
-    until(lambda: best in deployment.cache)
+    until(lambda: deployment.is_complete and best in deployment.cache)
     client.delete(f"/resolutions/{best.resolution}")
     answer = client.post("/classify?budget_ms=60000", content=picture()).json()
     assert answer["resolution"] < best.resolution
@@ -69,10 +69,8 @@ def test_the_smallest_budget_is_that_of_an_idle_service(running, client, monkeyp
         points = client.get("/resolutions").json()["operating_points"]
         return [p["smallest_budget_ms"] for p in points]
 
-    model = running.service.deployment.model
+    scheduler = running.service.deployment.scheduler
     before = smallest()
-    monkeypatch.setattr(model, "_is_loaded", lambda _: True)
-    for _ in range(100):
-        model.observe_overhead(1000.0, running.service.clock())
-    assert max(smallest()) < max(before) + 500.0
-    until(lambda: not model.remembers_load(running.service.clock()))  # others use it too
+    for _ in range(300):
+        scheduler.whole.busy.learn(scheduler.schedule._seen_ms, kept=False)
+    assert max(smallest()) < 2 * max(before)

@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import math
 import socket
 import threading
 import time
@@ -10,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.scheduling.load import Promise
+from service.request.request import Request
+from service.request.terms import Terms
 from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
 from tests.service.http.test_errors import check_problem
@@ -27,21 +27,23 @@ def engine():
 @contextlib.contextmanager
 def held(running, engine, how_many=1):
     """So many requests inside, the first of them running, until the block ends."""
+    until(lambda: running.service.deployment.is_complete)  # only requests run from here on
+    engine.batches.clear()
     engine.gate.clear()
     with running.client() as client, ThreadPoolExecutor(how_many) as pool:
         jobs = []
         try:
             for n in range(1, how_many + 1):
                 jobs.append(pool.submit(client.post, "/classify", content=picture()))
-                until(lambda n=n: running.service.deployment.loop.depth == n - 1)
-                until(lambda: not running.service.deployment.loop.is_idle)
+                until(lambda n=n: running.service.deployment.executor.depth == n - 1)
+                until(lambda: not running.service.deployment.executor.is_idle)
             yield jobs
         finally:
             engine.gate.set()
 
 
 def test_a_full_house_refuses_at_once_and_recovers(make_settings, engine):
-    settings = make_settings(max_inflight=4)
+    settings = make_settings(max_inflight=4, client_share=1.0)
     with serving(settings, engine=engine) as running, running.client() as client:
         with held(running, engine, 4) as jobs:
             refused = client.post("/classify", content=picture())
@@ -51,30 +53,29 @@ def test_a_full_house_refuses_at_once_and_recovers(make_settings, engine):
         assert [job.result().status_code for job in jobs] == [200] * 4
         assert client.post("/classify", content=picture()).status_code == 200
         assert running.service.admission.is_idle
-        assert len(running.service.machinery.load) == 0
+        assert len(running.service.machinery.schedule) == 0
 
 
 def test_those_who_wait_together_run_together(make_settings, engine):
     with serving(make_settings(), engine=engine) as running:
-        engine.batches.clear()
         with held(running, engine, 4) as jobs:
-            until(lambda: running.service.deployment.loop.depth == 3)
+            until(lambda: running.service.deployment.executor.depth == 3)
         assert [job.result().status_code for job in jobs] == [200] * 4
         assert engine.batches == [1, 3]
 
 
 def test_a_client_who_leaves_costs_nothing_and_harms_nobody(make_settings, engine):
     with serving(make_settings(), engine=engine) as running:
-        engine.batches.clear()
         with held(running, engine, 2) as jobs:
             image = picture()
             quitter = socket.create_connection(("127.0.0.1", running.port))
             quitter.sendall(
-                b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image)
+                b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+                % len(image)
                 + image
             )
             until(lambda: running.service.admission.inside == 3)
-            until(lambda: running.service.deployment.loop.depth == 2)
+            until(lambda: running.service.deployment.executor.depth == 2)
             quitter.close()
             until(lambda: running.service.admission.inside == 2)
         assert [job.result().status_code for job in jobs] == [200] * 2
@@ -85,7 +86,9 @@ def test_a_client_who_leaves_costs_nothing_and_harms_nobody(make_settings, engin
 
 def test_a_client_who_leaves_while_sending(make_settings, running):
     quitter = socket.create_connection(("127.0.0.1", running.port))
-    quitter.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+    quitter.sendall(
+        b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"
+    )
     until(lambda: running.service.admission.inside >= 1)
     quitter.close()
     until(lambda: running.service.admission.is_idle)
@@ -96,14 +99,13 @@ def test_a_deadline_that_passes_in_the_queue(make_settings, engine):
         serving(make_settings(), engine=engine) as running,
         running.client() as client,
     ):
-        engine.batches.clear()
         pool = ThreadPoolExecutor(1)
         with held(running, engine) as jobs:
             # Predicted to fit, for nothing says yet how long the engine will be held.
             doomed = pool.submit(
                 client.post, "/classify?budget_ms=300&on_miss=refuse", content=picture()
             )
-            until(lambda: running.service.deployment.loop.depth == 1 or doomed.done())
+            until(lambda: running.service.deployment.executor.depth == 1 or doomed.done())
             until(lambda: running.service.clock() > _deadline(running) or doomed.done())
         answer = doomed.result()
         check_problem(answer, answer.status_code)
@@ -125,7 +127,7 @@ def test_a_late_answer_is_worth_giving_unless_others_wait_for_it(
     ):
         with held(running, engine, crowd) as jobs:
             late = pool.submit(client.post, "/classify?budget_ms=300", content=picture())
-            until(lambda: running.service.deployment.loop.depth == crowd)
+            until(lambda: running.service.deployment.executor.depth == crowd)
             until(lambda: running.service.clock() > _deadline(running))
         assert late.result().status_code == status
         assert [job.result().status_code for job in jobs] == [200] * crowd
@@ -142,7 +144,7 @@ def test_who_is_late_from_the_start_does_not_wait_for_ever_unless_it_has_the_tim
     ):
         with held(running, engine):
             late = pool.submit(client.post, f"/classify{query}", content=picture())
-            until(lambda: running.service.deployment.loop.depth == 1)
+            until(lambda: running.service.deployment.executor.depth == 1)
             begun = running.service.clock()
             until(lambda: running.service.clock() > begun + 600)
         assert late.result().status_code == status
@@ -152,7 +154,7 @@ def test_who_is_late_from_the_start_does_not_wait_for_ever_unless_it_has_the_tim
 
 
 def _deadline(running):
-    return min(p.deadline_ms for p in running.service.machinery.load._promises)
+    return min(request.deadline_ms for request in running.service.machinery.schedule)
 
 
 def test_a_cold_resolution_does_not_stall_the_others(make_settings, engine):
@@ -160,11 +162,7 @@ def test_a_cold_resolution_does_not_stall_the_others(make_settings, engine):
         serving(make_settings(), engine=engine) as running,
         running.client() as client,
     ):
-        until(
-            lambda: (
-                len(running.service.deployment.cache) >= len(running.service.deployment.frontier)
-            )
-        )
+        until(lambda: running.service.deployment.is_complete)
         engine.building.clear()
         with ThreadPoolExecutor(3) as pool:
             cold = [
@@ -191,9 +189,7 @@ def test_a_swap_drops_nobody_and_closes_the_old_engine_after_the_last(
     ):
         other = GatedEngine(len(CLASSES))
         with held(running, engine, 3) as jobs:
-            running.service._choose_engine = lambda _: type(running.service.deployment._engines)(
-                other, None
-            )
+            running.service._choose_engine = lambda _: other
             # The new engine is measured on the engine thread, which the held batch occupies.
             with ThreadPoolExecutor(1) as pool:
                 swap = pool.submit(client.post, "/admin/reload")
@@ -249,18 +245,23 @@ def test_agreement_is_counted_when_idle(make_settings):
 
 def test_what_the_service_does_in_its_spare_time_gets_nobody_refused(make_settings):
     with serving(make_settings()) as running, running.client() as client:
-        pipeline, point = running.service.pipeline, running.service.deployment.frontier[0].point
-        own = Promise(math.inf, point=point, forward_ms=60_000.0, decode_ms=0.0)
-        pipeline._load.enter(own)
-        pipeline._load.started([own], pipeline._clock())
+        service = running.service
+        until(lambda: service.deployment.is_complete)
+        schedule, now = service.machinery.schedule, service.clock()
+
+        def re_run():
+            schedule.started([Request("own", Terms(), now)], now + 60_000.0)
+
+        re_run()
         answered = client.post("/classify?budget_ms=1000", content=picture())
         assert answered.status_code == 200
         assert "as fast as it can" in answered.json()["reason"]
+        re_run()
         check_problem(
             client.post("/classify?budget_ms=1000&on_miss=refuse", content=picture()), 429
         )
-        with pipeline._admission.enter(0):  # somebody else
-            check_problem(client.post("/classify?budget_ms=1000", content=picture()), 429)
+        schedule.enter(Request("somebody else", Terms(), now), now)
+        check_problem(client.post("/classify?budget_ms=1000", content=picture()), 429)
 
 
 def test_many_clients_at_once_all_get_their_answer(running):

@@ -3,14 +3,17 @@
 import functools
 import io
 import os
+import struct
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
+from san_core.errors import CorruptImageError
 from san_core.preprocessing import Preprocessing, decode
 from service.images import jpeg
 
@@ -64,6 +67,7 @@ def test_orientation_is_applied(orientation: int) -> None:
     exif[0x0112] = orientation
     data = encoded(photograph(256, 320), exif=exif)
     assert difference(data, Preprocessing(), 160) < 0.5
+    assert jpeg.to_pixels(data, Preprocessing(), 160).flags.c_contiguous
 
 
 def test_large_files_are_decoded_at_reduced_scale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,24 +95,33 @@ def test_grey_becomes_colour() -> None:
     assert difference(encoded(photograph(400, 300, "L")), Preprocessing(), 128) < 3.0
 
 
-def test_what_is_not_a_plain_jpeg_is_left_to_the_reference() -> None:
+def test_a_jpeg_that_is_cut_is_refused() -> None:
     good = encoded(photograph(400, 300))
-    others = {
-        "png": encoded(photograph(400, 300), format="PNG"),
-        "cmyk": encoded(photograph(400, 300, "CMYK")),
-        "cut": good[: len(good) // 2],
-        "header only": good[:40],
-        "junk": good[:2] + b"\xff" + bytes(range(200)),
-        "empty": b"",
-    }
-    for name, data in others.items():
-        assert jpeg.to_pixels(data, Preprocessing(), 96) is None, name
+    for data in (good[: len(good) // 2], good[:40], good[:2] + b"\xff" + bytes(200), b""):
+        with pytest.raises(CorruptImageError):
+            jpeg.to_pixels(data, Preprocessing(), 96)
 
 
-def test_a_file_with_too_many_pixels_is_left_to_the_reference() -> None:
-    data = encoded(photograph(400, 300))
-    assert jpeg.to_pixels(data, Preprocessing(), 96, max_pixels=400 * 300 - 1) is None
-    assert jpeg.to_pixels(data, Preprocessing(), 96, max_pixels=400 * 300) is not None
+def test_damage_that_a_decoder_can_live_with_is_lived_with() -> None:
+    good = bytearray(encoded(photograph(400, 300)))
+    good[len(good) // 2 : len(good) // 2 + 4] = b"\xff\xd3\xff\xd4"
+    assert jpeg.to_pixels(bytes(good), Preprocessing(), 96).shape == (96, 96, 3)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("tags", [0, 3, 300])
+def test_only_the_first_exif_segment_is_read(order: str, tags: int) -> None:
+    pack = partial(struct.pack, order + "HHIHH")
+    entries = [pack(0x100 + i % 8, 3, 1, 0, 0) for i in range(tags)] + [pack(0x0112, 3, 1, 6, 0)]
+    tiff = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8)
+    tiff += struct.pack(order + "H", len(entries)) + b"".join(entries) + bytes(4)
+    segment = b"Exif\0\0" + tiff
+    data = encoded(photograph(40, 30))
+    head = b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment
+    turned = data[:2] + head + data[2:]
+    # A directory of more tags than any camera writes is not read to its end.
+    assert jpeg._orientation(turned) == (6 if tags < 256 else 1)
+    assert jpeg._orientation(turned[:2] + b"\xff\xe1\0\x0aExif\0\0II" + turned[2:]) == 1
 
 
 @pytest.mark.parametrize("capability", ["default", "avx2"])

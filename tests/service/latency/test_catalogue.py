@@ -3,7 +3,7 @@ import pytest
 from san_core.bundle import Accuracy, Manifest
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from san_core.scale_adaptive_network import NetworkConfig
+from san_core.network_config import NetworkConfig
 from service.latency.catalogue import Catalogue
 
 
@@ -38,14 +38,40 @@ def test_only_precisions_the_engine_has():
     assert len(Catalogue(MEASURED, ("float", "int8")).listings) == 7
 
 
-def test_points_that_cannot_be_on_the_frontier_are_not_measured():
-    worth = [x.point for x in Catalogue(MEASURED, ("float",)).worth_measuring()]
+def test_points_that_cannot_be_on_the_frontier_are_not_built():
+    worth = [x.point for x in Catalogue(MEASURED, ("float",)).worth_building()]
     assert worth == [
         OperatingPoint(64),
         OperatingPoint(96),
         OperatingPoint(112, Mode.DATA_FREE),
         OperatingPoint(128),
     ]
+
+
+def test_points_that_hardly_move_the_frontier_are_not_built_but_the_best_is():
+    made = manifest(
+        [
+            (64, Mode.PROXY, "int8", 0.5, 10),
+            (80, Mode.PROXY, "int8", 0.503, 10),
+            (96, Mode.PROXY, "int8", 0.7, 10),
+            (96, Mode.PROXY, "float", 0.699, 10),
+            (112, Mode.PROXY, "float", 0.702, 10),
+            (128, Mode.PROXY, "float", 0.703, 10),
+        ]
+    )
+    catalogue = Catalogue(made, ("float", "int8"))
+    assert [x.shape for x in catalogue.worth_building()] == [
+        (64, "int8"),
+        (96, "int8"),
+        (128, "float"),
+    ]
+    assert [x.shape for x in catalogue.essential()] == [(96, "int8"), (64, "int8")]
+
+
+def test_without_an_evaluation_every_trained_resolution_is_built():
+    catalogue = Catalogue(manifest(), ("float",))
+    assert [x.point.resolution for x in catalogue.worth_building()] == [64, 96, 128]
+    assert [x.point.resolution for x in catalogue.essential()] == [128, 96, 64]
 
 
 def test_a_pin_leaves_what_was_evaluated_there():
@@ -60,14 +86,31 @@ def test_a_pin_leaves_what_was_evaluated_there():
     assert [x.accuracy for x in catalogue.find(112, Mode.PROXY)] == [0.6]
 
 
-def test_a_resolution_nobody_evaluated_gets_an_estimate():
+def test_a_resolution_between_evaluated_ones_gets_an_estimate_that_says_so():
     (found,) = Catalogue(MEASURED, ("float",)).find(104, None)
     assert found.point == OperatingPoint(104, Mode.DATA_FREE)
     assert found.accuracy == pytest.approx(0.725)
     assert found.measured is None
-    (beyond,) = Catalogue(MEASURED, ("float",)).find(256, None)
+    assert found.accuracy_source == "interpolated"
+
+
+@pytest.mark.parametrize("resolution", [256, 129, 63, 33])
+def test_outside_of_what_was_evaluated_no_accuracy_is_claimed(resolution):
+    (beyond,) = Catalogue(MEASURED, ("float", "int8")).find(resolution, None)
     assert beyond.point.mode is Mode.PROXY
-    assert beyond.accuracy == 0.8
+    assert beyond.accuracy is None
+    assert beyond.accuracy_source is None
+
+
+def test_a_pinned_precision():
+    catalogue = Catalogue(MEASURED, ("float", "int8"))
+    assert [x.point for x in catalogue.find(128, None, "int8")] == [
+        OperatingPoint(128, Mode.PROXY, "int8")
+    ]
+    assert [x.point.precision for x in catalogue.find(None, None, "int8")] == ["int8"]
+    (unseen,) = catalogue.find(104, None, "int8")
+    assert unseen.point.precision == "int8"
+    assert unseen.accuracy is None  # only one resolution was evaluated in int8
 
 
 def test_calibrated_resolutions_default_to_ideal():

@@ -1,10 +1,10 @@
 import logging
 
+from service.latency import store
 from service.latency.model import Curve, Measurements
-from service.latency.store import LatencyStore, candidates, fingerprint, store_key
+from service.latency.store import LatencyStore, directories, store_key
 
 KNOWN = Measurements(curves={(64, "float"): Curve((1,), (2.0,))}, build_ms={"float": 9.0})
-KNOWN.ratios[(64, "float")] = [1.0, 1.5]
 
 
 def test_what_was_kept_is_found_again(tmp_path):
@@ -49,12 +49,22 @@ def test_nowhere_to_write_is_a_warning(tmp_path, caplog):
 def test_keys_differ_with_every_part(tmp_path):
     keys = {store_key("a", "b"), store_key("ab", ""), store_key("a", "c"), store_key("b", "a")}
     assert len(keys) == 4
-    (tmp_path / "f").write_bytes(b"x")
-    assert len(fingerprint(tmp_path / "f")) == 64
+
+
+def test_keys_differ_with_the_cpu_and_its_quota_but_not_with_the_hosts_name(monkeypatch):
+    before = store_key("a")
+    monkeypatch.setattr("platform.node", lambda: "another")
+    assert store_key("a") == before
+    monkeypatch.setattr(store, "cpu_quota", lambda: 0.5)
+    half = store_key("a")
+    monkeypatch.setattr(store, "cpu_model", lambda: "another")
+    assert len({before, half, store_key("a")}) == 3
 
 
 def test_where_it_is_kept(tmp_path, monkeypatch):
-    bundle = tmp_path / "b.safetensors"
-    assert candidates(tmp_path / "c", bundle) == [tmp_path / "c"]
+    assert directories(tmp_path / "c") == [tmp_path / "c"]
+    monkeypatch.delenv("SAN_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert candidates(None, bundle) == [tmp_path / ".san-latency", tmp_path / "x" / "san-serve"]
+    assert directories(None) == [tmp_path / "x" / "san-serve"]
+    monkeypatch.setenv("SAN_CACHE_DIR", str(tmp_path / "y"))
+    assert directories(None) == [tmp_path / "y"]

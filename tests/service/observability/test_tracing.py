@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from san_core.frontier import OperatingPoint
 from service.observability.tracing import make_trace
-from service.request.record import Outcome, RequestRecord, Timing
+from service.request.request import Outcome, Request, Timing
 from service.request.terms import Terms
 from tests.service.fakes import FakeClock
 
@@ -29,7 +29,7 @@ def trace(spans):
 def record(**changes):
     timing = Timing(receive=1.0, queue=0.0, decode=4.0, forward=10.0, total=16.0)
     facts = {"started_ms": 100.0, "timing": timing, "outcome": Outcome.ANSWERED, "status": 200}
-    return RequestRecord("id", Terms(budget_ms=20.0), **(facts | changes))
+    return Request("id", Terms(budget_ms=20.0), **(facts | changes))
 
 
 def test_a_request_is_a_span_with_a_child_per_stage(trace, spans):

@@ -21,8 +21,9 @@ def test_everything_is_read():
         ("min_accuracy", "0.5"),
         ("top_k", "3"),
         ("on_miss", "refuse"),
+        ("precision", "int8"),
     ]
-    assert parse_terms(query) == Terms(12.5, 96, Mode.DATA_FREE, 0.5, 3, OnMiss.REFUSE)
+    assert parse_terms(query) == Terms(12.5, 96, Mode.DATA_FREE, 0.5, 3, OnMiss.REFUSE, "int8")
 
 
 def test_the_header_gives_the_budget_unless_the_query_does():

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from service.runtime import cores
-from service.runtime.cgroups import granted_cores
+from service.runtime.cgroups import cpu_quota, granted_cores, memory_limit
 
 
 @pytest.fixture
@@ -117,3 +117,41 @@ def test_affinity_and_groups_bind_together(monkeypatch, granted, found):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(cores, "granted_cores", lambda: granted)
     assert cores.available_cores() == found
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"cpu.max": "50000 100000"}, 0.5),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "100000"}, 1.5),
+        ({}, None),
+    ],
+)
+def test_a_quota_is_a_share_of_cores(tmp_path, files, quota):
+    write(tmp_path, files)
+    assert cpu_quota(tmp_path) == quota
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"memory.max": "4294967296"}, 4 << 30),
+        ({"memory.max": "max"}, None),
+        ({"memory/memory.limit_in_bytes": "1000"}, 1000),
+        ({"memory/memory.limit_in_bytes": str(0x7FFFFFFFFFFFF000)}, None),
+    ],
+)
+def test_a_memory_limit_is_found(tmp_path, files, limit):
+    write(tmp_path, files)
+    assert memory_limit(tmp_path) == limit
+
+
+def write(root, files):
+    (root / "proc/self").mkdir(parents=True)
+    lines = "4:memory:/\n3:cpu:/\n0::/\n"
+    (root / "proc/self/cgroup").write_text(lines)
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)

@@ -5,39 +5,50 @@ import pytest
 
 from san_core.frontier import OperatingPoint
 from service.errors import ExpiredError
+from service.latency.catalogue import Listing
 from service.latency.model import Curve, LatencyModel, Measurements
-from service.scheduling.executor import EngineLoop, softmax
-from service.scheduling.load import Load, Promise
+from service.request.request import Request
+from service.request.terms import OnMiss, Terms
+from service.scheduling.executor import Executor, _Executed, softmax
+from service.scheduling.schedule import Schedule
+from service.scheduling.scheduler import Scheduler
 from tests.service.fakes import FakeClock, FakeNetwork, InlineWorkers
 
 POINT = OperatingPoint(32)
 
 
 class Stage:
-    """An engine loop whose engine runs when told to."""
+    """An executor whose engine runs when told to."""
 
-    def __init__(self, max_batch=4):
+    def __init__(self, max_batch=4, in_flight=1):
         self.clock = FakeClock()
         self.workers = InlineWorkers(held=True)
-        self.load = Load(1)
+        self.schedule = Schedule(1)
         curve = Curve((1, 8), (2.0, 9.0))
         self.model = LatencyModel(Measurements(curves={(32, "float"): curve}))
         self.network = FakeNetwork(POINT)
-        self.loop = EngineLoop(
+        self.scheduler = Scheduler(
+            self.model, self.schedule, [Listing(POINT, 0.5, 0.5)], max_batch=max_batch
+        )
+        self.loop = Executor(
             self.workers,
-            self.model,
-            self.load,
+            self.scheduler,
             self.clock,
-            max_batch=max_batch,
-            window_ms=0.0,
-            quantile=0.99,
+            in_flight=in_flight,
+            wants_late=self.schedule.wants_late,
         )
 
-    def submit(self, value=0, deadline=100.0, late=True, network=None, learn=True):
-        promise = self.load.enter(Promise(deadline, point=POINT, forward_ms=2, decode_ms=0))
-        pixels = np.full((32, 32, 3), value, dtype=np.float32)
+    def request(self, deadline=1000.0, late=True, images=1):
+        on_miss = OnMiss.ANSWER if late else OnMiss.REFUSE
+        made = Request("r", Terms(budget_ms=deadline, on_miss=on_miss), images=images)
+        made.point, made.side = POINT, 32
+        self.schedule.enter(made, self.clock())
+        return made
+
+    def submit(self, value=0, deadline=1000.0, late=True, network=None, learn=True, images=1):
+        pixels = [np.full((32, 32, 3), value + n, dtype=np.float32) for n in range(images)]
         run = self.loop.run(
-            network or self.network, pixels, promise, answer_late=lambda: late, learn=learn
+            self.request(deadline, late, images), pixels, network or self.network, learn=learn
         )
         return asyncio.create_task(run)
 
@@ -61,10 +72,57 @@ def test_who_waits_while_the_engine_runs_goes_together_and_gets_their_own_answer
         found = await asyncio.gather(first, *others)
         assert stage.network.batches == [1, 3]
         assert [int(ran.scores.argmax()) for ran in found] == [0, 1, 2, 3]
-        assert [ran.batch for ran in found] == [1, 3, 3, 3]
-        assert found[1].queue_ms == 5
-        assert len(stage.load) == 0
+        assert len(stage.schedule) == 0
         assert stage.loop.is_idle
+
+    asyncio.run(story())
+
+
+def test_an_engine_that_takes_two_batches_gets_the_second_while_the_first_runs():
+    async def story():
+        stage = Stage(in_flight=2)
+        stage.network.clock, stage.network.takes_ms = stage.clock, 2.0
+        first = stage.submit(0)
+        await settle()
+        one_ms = stage.schedule.running_ms(stage.clock())
+        second = stage.submit(1)
+        await settle()
+        third = [stage.submit(n) for n in (2, 3)]
+        await settle()
+        assert len(stage.workers.jobs) == 2  # two are in the engine; the others wait
+        assert stage.loop.depth == 2
+        # The second begins when the first is done.
+        assert stage.schedule.running_ms(stage.clock()) > 1.5 * one_ms
+        for _ in range(3):
+            stage.workers.run_next()
+            await settle()
+        found = await asyncio.gather(first, second, *third)
+        assert stage.network.batches == [1, 1, 2]
+        assert [int(ran.scores.argmax()) for ran in found] == [0, 1, 2, 3]
+        assert stage.loop.is_idle
+
+    asyncio.run(story())
+
+
+def test_a_batch_that_waited_inside_the_engine_is_not_taken_for_a_slow_one():
+    async def story():
+        stage = Stage(in_flight=2)
+        learnt = []
+        stage.scheduler.finished = lambda plan, run, now: learnt.append(run)
+        requests = [stage.request() for _ in range(2)]
+        pixels = [np.zeros((32, 32, 3), dtype=np.float32)]
+        for request in requests:
+            asyncio.create_task(stage.loop.run(request, pixels, stage.network))  # noqa: RUF006
+        await settle()
+        # Both were handed over at once; each computes for 3 ms, one after the other.
+        (_, _, one), (_, _, other) = stage.workers.jobs
+        logits = np.zeros((1, 4), dtype=np.float32)
+        for place, future in enumerate((one, other)):
+            future.set_result(_Executed(logits, logits, 10.0, 10.0, 13.0 + 3.0 * place))
+        await settle()
+        assert learnt == [(10.0, 13.0), (13.0, 16.0)]
+        assert [request.timing.forward for request in requests] == [3.0, 3.0]
+        assert [request.timing.queue for request in requests] == [10.0, 13.0]
 
     asyncio.run(story())
 
@@ -135,7 +193,7 @@ def test_an_engine_error_reaches_everyone_in_the_batch_and_the_loop_goes_on():
         fine = stage.submit(1)
         await settle()
         stage.workers.run_next()
-        assert (await fine).batch == 1
+        assert (await fine).logits.shape == (1, 4)
 
     asyncio.run(story())
 
@@ -148,12 +206,25 @@ def test_the_model_learns_from_the_engine_but_not_from_a_stand_in():
         await settle()
         stage.workers.run_next()
         await standin
-        assert stage.model.forward_ms((32, "float"), 1, 0.99, 1e3) == pytest.approx(2.0)
-        own = stage.submit(0, deadline=1000.0)
+        assert stage.model.forward_ms((32, "float")) == pytest.approx(2.0)
+        own = stage.submit(0)
         await settle()
         stage.workers.run_next()
         await own
-        assert stage.model.forward_ms((32, "float"), 1, 1.0, 2e3) == pytest.approx(50.0)
+        assert stage.model.forward_ms((32, "float")) > 2.0
+
+    asyncio.run(story())
+
+
+def test_the_images_of_one_request_run_together_in_as_many_batches_as_they_need():
+    async def story():
+        stage = Stage(max_batch=4)
+        several = stage.submit(0, images=6)
+        await settle()
+        stage.workers.run_next()
+        ran = await several
+        assert stage.network.batches == [4, 2]
+        assert ran.scores.argmax(axis=1).tolist() == [0, 1, 2, 3, 0, 1]
 
     asyncio.run(story())
 

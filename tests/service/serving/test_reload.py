@@ -11,8 +11,8 @@ import uvicorn
 from service import app
 from service.errors import ReloadError
 from service.http.server import Server
+from service.latency.model import ASSUMED
 from service.serving import service as lifecycle
-from service.serving.deployment import Engines
 from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
 
@@ -27,9 +27,9 @@ def engines(monkeypatch):
         if not made:
             engine.building.clear()
         made.append(engine)
-        return Engines(engine, None)
+        return engine
 
-    monkeypatch.setattr(app, "choose_engines", choose)
+    monkeypatch.setattr(app, "choose_engine", choose)
     yield made
     for engine in made:
         engine.building.set()
@@ -53,7 +53,7 @@ def test_a_swap_waits_for_the_first_bundle_and_is_ready_when_it_is_done(make_set
         deployment = running.service.deployment
         assert deployment.engine is second
         assert {x.point for x in deployment.frontier} <= set(deployment.cache.points())
-        assert deployment.model._overhead.own.added >= 40
+        assert deployment.model.overhead_ms() != ASSUMED.overhead_ms
 
 
 def test_who_is_shutting_down_swaps_nothing(make_settings, engines):

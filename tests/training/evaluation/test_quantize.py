@@ -10,6 +10,7 @@ from san_core import bundle as bundles
 from san_core.bundle import Accuracy, Manifest
 from san_core.folding import FoldedArchitecture
 from san_core.mode import Mode
+from san_core.network_config import NetworkConfig
 from san_core.preprocessing import Preprocessing
 from san_core.quantization import (
     Int8Simulation,
@@ -18,7 +19,7 @@ from san_core.quantization import (
     ranges_for,
     to_extras,
 )
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from tests.training.conftest import CLASSES
 from training.data.folder import index_labelled
 from training.distributed import Group

@@ -82,6 +82,36 @@ def test_the_native_point_survives_any_w() -> None:
         assert not torch.allclose(network(images, 96), original(images), atol=1e-3)
 
 
+def test_with_knots_the_network_stays_itself_from_the_first_one_up() -> None:
+    original = pretrained("mobilenet_v2")
+    network = lift(
+        "mobilenet_v2",
+        {96: original.state_dict()},
+        native=96,
+        resolutions=RESOLUTIONS,
+        num_classes=5,
+        knots=(64, 48),
+    ).network
+    with torch.no_grad():
+        network.meta_learner.weight.normal_()
+        images = torch.randn(2, 3, 64, 64)
+        assert torch.equal(network(images, 96), original(images))
+        assert torch.equal(network(images, 64), original(images))
+        assert not torch.allclose(network(images, 48), original(images), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("sides", "native", "knots", "why"),
+    [((96, 48), 96, (64, 48), "one network"), ((64,), 64, (96, 48), "below the first")],
+)
+def test_knots_that_do_not_fit_are_refused(
+    sides: tuple[int, ...], native: int, knots: tuple[int, ...], why: str
+) -> None:
+    states = {side: pretrained("mobilenet_v2").state_dict() for side in sides}
+    with pytest.raises(PretrainedError, match=why):
+        lift("mobilenet_v2", states, native=native, resolutions=RESOLUTIONS, knots=knots)
+
+
 def test_two_networks_are_met_exactly_each_with_its_own_batch_norm() -> None:
     large, small = pretrained("mobilenet_v2", 0), pretrained("mobilenet_v2", 1)
     with torch.no_grad():  # the head is what all resolutions share

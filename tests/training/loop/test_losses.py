@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from san_core.meta_learner import MetaLearnerKind
+from san_core.network_config import MetaLearnerKind
 from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from tests.training.conftest import MakeNetwork
 from training.loop.losses import cross_entropy, scale_distillation, soft_labels

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from san_cli.__main__ import COMMANDS, dispatch
 from san_core.bundle import Bundle, Manifest
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
@@ -156,24 +157,23 @@ def test_one_command_trains_evaluates_and_writes_the_page(
     def train_here(
         data: Path, folder: Path, wanted: list[Variant], options: list[str], **_: object
     ) -> list[Variant]:
-        from training.__main__ import main
-
         for variant in wanted:
             run = folder / variant.name
             where = ["--data", str(data), "--output", str(run), "--quiet", "--workers", "0"]
             small = ["--arch", ARCHITECTURE, "--batch-size", "12"]
             line = [*where, *options, *small, *variant.options]
-            assert main(["train", *line, "--export", str(run / reproduction.BUNDLE)]) == 0
+            assert (
+                dispatch(["train", *line, "--export", str(run / reproduction.BUNDLE)], COMMANDS)
+                == 0
+            )
         return []
 
     monkeypatch.setattr(report, "train_all", train_here)
     torch.manual_seed(0)
-    from training.__main__ import main
-
     page = tmp_path / "docs" / "reproduction.md"
     line = f"reproduce --data {data} --output {tmp_path / 'runs'} --recipe tiny --epochs 1"
     more = f"--resolutions 48,32 --tests 56,40 --limit-images 24 --markdown {page}"
-    assert main(["report", *line.split(), *more.split()]) == 0
+    assert dispatch(["report", *line.split(), *more.split()], COMMANDS) == 0
     text = page.read_text()
     for expected in ("| **no** |", "Table 1, left", "Table 3, right", "Table 6", "shufflenet"):
         assert expected in text

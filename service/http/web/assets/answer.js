@@ -1,11 +1,11 @@
 // Predictions, what was chosen and why, the promise and the receipt.
 
-import { classifyPath } from "./api.js";
 import { byId, h } from "./dom.js";
 import { ms, percent, pointName, shortLabel } from "./format.js";
+import { snippets } from "./snippets.js";
 
 /** Show an answer; `t` is the colour of its resolution. */
-export function showAnswer(answer, terms, t) {
+export function showAnswer(answer, terms, t, file) {
   const { budget } = answer;
   byId("answer").replaceChildren(
     h("ol", { class: "predictions" }, answer.predictions.map(prediction)),
@@ -14,18 +14,22 @@ export function showAnswer(answer, terms, t) {
       { class: "tags" },
       h("span", { class: "tag point ramp", vars: { "--t": t } }, pointName(answer)),
       answer.expected_accuracy !== null &&
-        h("span", { class: "tag" }, `expected accuracy ${percent(answer.expected_accuracy)}`),
+        h("span", { class: "tag" }, `expected accuracy ${percent(answer.expected_accuracy)}${answer.accuracy_source === "interpolated" ? " (interpolated)" : ""}`),
       h(
         "span",
         { class: answer.weights === "cached" ? "tag" : "tag cold", id: "answer-weights" },
-        `weights ${answer.weights}`,
+        answer.weights === "cached" ? "weights ready" : "weights generated",
       ),
     ),
     h("dl", { class: "tiles" }, promise(budget), receipt(budget)),
     h("p", { class: "reason", id: "answer-reason" }, answer.reason),
-    command(terms),
+    snippets(terms, file),
   );
   const best = answer.predictions[0];
+  const bar = byId("answer-bar");
+  bar.hidden = false;
+  bar.dataset.state = budget.met === false ? "missed" : "met";
+  bar.textContent = `${shortLabel(best.label)} ${percent(best.score, 0)} · ${answer.resolution}\u202fpx · ${ms(budget.spent_ms)}`;
   byId("answer-said").textContent =
     `${shortLabel(best.label)}, ${percent(best.score, 0)}, at ${answer.resolution} pixels in ${ms(budget.spent_ms)}.`;
 }
@@ -42,15 +46,15 @@ function prediction({ label, score }) {
 
 function promise(budget) {
   const of = budget.budget_ms === null ? "no budget given" : `of ${ms(budget.budget_ms)} allowed`;
-  return tile("Promise", ms(budget.predicted_ms), of, "");
+  return tile("Predicted", ms(budget.predicted_ms), of, "");
 }
 
 function receipt(budget) {
-  if (budget.budget_ms === null) return tile("Receipt", ms(budget.spent_ms), "no budget to meet", "");
+  if (budget.budget_ms === null) return tile("Took", ms(budget.spent_ms), "no budget to meet", "");
   const spare = budget.budget_ms - budget.spent_ms;
   return budget.met
-    ? tile("Receipt", ms(budget.spent_ms), `met, ${ms(spare)} to spare`, "met")
-    : tile("Receipt", ms(budget.spent_ms), `missed by ${ms(-spare)}`, "missed");
+    ? tile("Took", ms(budget.spent_ms), `met, ${ms(spare)} to spare`, "met")
+    : tile("Took", ms(budget.spent_ms), `missed by ${ms(-spare)}`, "missed");
 }
 
 function tile(name, value, note, kind) {
@@ -59,24 +63,5 @@ function tile(name, value, note, kind) {
     { class: `tile ${kind}`, id: `tile-${name.toLowerCase()}` },
     h("dt", null, name),
     h("dd", null, value, h("span", { class: "note" }, note)),
-  );
-}
-
-function command(terms) {
-  const text = `curl --data-binary @picture.jpg '${location.origin}${classifyPath(terms)}'`;
-  const copy = h("button", { type: "button", class: "plain" }, "Copy");
-  copy.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      copy.textContent = "Copied";
-    } catch {
-      copy.textContent = "Select it instead";
-    }
-  });
-  return h(
-    "div",
-    { class: "command" },
-    h("div", { class: "command-head" }, h("span", { class: "muted small" }, "The same from a shell"), copy),
-    h("code", null, text),
   );
 }

@@ -4,12 +4,12 @@ const rank = (point) => point.accuracy?.top1 ?? point.resolution / 10000;
 
 /**
  * The most accurate frontier point predicted to fit the budget; if none fits, the fastest.
- * `extra` is what this image costs beyond the typical one the service quotes budgets for.
+ * For a typical image, until the service itself says what this one would get.
  */
-export function choose(points, budget, extra = 0) {
+export function choose(points, budget) {
   const options = points
     .filter((point) => point.frontier)
-    .map((point) => ({ point, predicted: predicted(point, extra) }));
+    .map((point) => ({ point, predicted: predicted(point) }));
   if (options.length === 0) return null;
   const fitting = options.filter((option) => option.predicted <= budget);
   if (fitting.length === 0) {
@@ -20,8 +20,20 @@ export function choose(points, budget, extra = 0) {
   return { ...best, fits: true };
 }
 
-export const predicted = (point, extra = 0) =>
-  Math.max(0.05, point.smallest_budget_ms + (point.cold_ms ?? 0) + extra);
+/** One point per size, as the service uses it: of the frontier first, ready ones before others. */
+export function servedSizes(points) {
+  const best = new Map();
+  const worth = (point) => [point.frontier, point.cached, rank(point)];
+  for (const point of points) {
+    const known = best.get(point.resolution);
+    const [a, b] = [worth(point), known && worth(known)];
+    const at = b ? a.findIndex((value, i) => value !== b[i]) : 0;
+    if (!known || (at >= 0 && a[at] > b[at])) best.set(point.resolution, point);
+  }
+  return [...best.values()].sort((a, b) => a.resolution - b.resolution);
+}
+
+export const predicted = (point) => Math.max(0.05, point.smallest_budget_ms + (point.cold_ms ?? 0));
 
 export const samePoint = (a, b) =>
   Boolean(a && b) &&

@@ -2,7 +2,7 @@
 
 import { byId, h, onSize, perFrame, s } from "./dom.js";
 import { ms, percent, pointName } from "./format.js";
-import { predicted, samePoint } from "./choice.js";
+import { samePoint } from "./choice.js";
 import {
   BUDGET_MAX,
   BUDGET_MIN,
@@ -27,7 +27,7 @@ export function frontierPlot(onBudget) {
   const place = byId("plot");
   let width = 0;
   let height = 0;
-  let state = { points: [], budget: 25, choice: null, used: null, extra: 0 };
+  let state = { points: [], budget: 25, choice: null, used: null, still: new Map() };
   let placed = [];
   let x = null;
   const draw = perFrame(render);
@@ -41,7 +41,7 @@ export function frontierPlot(onBudget) {
   });
 
   function render() {
-    const { points, budget, choice, used, extra } = state;
+    const { points, budget, choice, used, still } = state;
     if (width === 0) return;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("height", height);
@@ -69,11 +69,12 @@ export function frontierPlot(onBudget) {
     const all = points.map((point) => point.resolution);
     placed = points.map((point, i) => ({
       point,
-      x: x(predicted(point, extra)),
+      x: x(still.get(keyOf(point)) ?? point.smallest_budget_ms),
+      now: x(point.smallest_budget_ms),
       y: y(values[i]),
       t: rampPosition(point.resolution, all),
     }));
-    const front = placed.filter((p) => p.point.frontier).sort((a, b) => a.x - b.x);
+    const front = placed.filter((p) => p.point.frontier).sort((a, b) => a.x - b.x || a.y - b.y);
     const line = x(budget);
     const at = (point) => placed.find((p) => samePoint(p.point, point));
     const would = choice && at(choice.point);
@@ -83,8 +84,9 @@ export function frontierPlot(onBudget) {
       s("rect", { class: "afford", x: LEFT, y: TOP, width: line - LEFT, height: height - BOTTOM - TOP }),
       ...grid,
       ...rows,
-      s("path", { class: "front", d: steps(front) }),
-      s("line", { class: "budget-line", x1: line, x2: line, y1: TOP - 8, y2: height }),
+      s("path", { class: "front", d: steps(envelope(front)) }),
+      s("line", { class: "budget-line", x1: line, x2: line, y1: TOP - 8, y2: height - BOTTOM }),
+      ...front.filter((p) => Math.abs(p.now - p.x) > 3).map(drifted),
       ...placed.filter((p) => !p.point.frontier).map(dot),
       ...front.map(dot),
       ...(last ? [s("circle", { class: "used", cx: last.x, cy: last.y, r: 8.5 })] : []),
@@ -122,6 +124,16 @@ export function frontierPlot(onBudget) {
     },
   };
 }
+
+export const keyOf = ({ resolution, mode, precision }) => `${resolution} ${mode} ${precision}`;
+
+/** Of points sorted by time, those that beat all before them: a line that never goes back. */
+export function envelope(front) {
+  let best = Infinity;
+  return front.filter((p) => p.y < best && (best = p.y, true));
+}
+
+const drifted = ({ x, y, now }) => s("line", { class: "drifted", x1: x, x2: now, y1: y, y2: y });
 
 function steps(front) {
   return front.map((p, i) => (i === 0 ? `M${p.x} ${p.y}` : `H${p.x}V${p.y}`)).join("");

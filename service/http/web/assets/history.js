@@ -41,10 +41,10 @@ export function requestHistory(rampOf) {
     ]);
     placed = entries.map((entry, i) => ({
       entry,
-      x: LEFT + slot * (KEPT - entries.length + i + 0.5),
+      x: LEFT + slot * (i + 0.5),
       y: entry.spent > 0 ? y(entry.spent) : HEIGHT - BOTTOM,
     }));
-    const unit = s("text", { class: "axis-text", x: width - RIGHT, y: TOP - 1, "text-anchor": "end" }, "ms spent");
+    const unit = s("text", { class: "axis-text", x: LEFT, y: TOP - 5, "text-anchor": "start" }, "ms");
     svg.replaceChildren(...rows, unit, ...placed.map(({ entry, x, y: top }, i) => dot(entry, x, top, i)));
     const summary = summarise(entries);
     byId("history-summary").textContent = summary;
@@ -57,7 +57,7 @@ export function requestHistory(rampOf) {
       return s("path", { class: "past refused", d: `M${x - r} ${y - r}l${2 * r} ${2 * r}m0 ${-2 * r}l${-2 * r} ${2 * r}` });
     }
     const latest = i === entries.length - 1 ? " new" : "";
-    const kind = entry.met ? "past ramp" : "past ramp missed";
+    const kind = entry.met === false ? "past ramp missed" : "past ramp";
     return s("circle", { class: kind + latest, cx: x, cy: y, r: latest ? 5 : r, vars: { "--t": rampOf(entry.resolution) } });
   }
 

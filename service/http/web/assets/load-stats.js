@@ -26,7 +26,9 @@ export class LoadStats {
     this.refused = 0;
     this.failed = 0;
     this.accuracy = 0;
+    this.rated = 0;
     this.spent = [];
+    this.arrivals = [];
     this.mix = new Map();
     this.slices = Array.from({ length: Math.ceil((plan.seconds * 1000) / SLICE_MS) }, () => ({
       spent: [],
@@ -39,10 +41,19 @@ export class LoadStats {
     return this.slices[Math.min(this.slices.length - 1, Math.floor(sentAt / SLICE_MS))];
   }
 
+  /** A request goes out. */
+  send(sentAt, budget) {
+    this.sent += 1;
+    this.arrivals.push([sentAt, budget]);
+  }
+
   answer(sentAt, answer) {
     this.answered += 1;
     this.met += answer.budget.met ? 1 : 0;
-    this.accuracy += answer.expected_accuracy ?? 0;
+    if (answer.expected_accuracy !== null) {
+      this.accuracy += answer.expected_accuracy;
+      this.rated += 1;
+    }
     this.spent.push(answer.budget.spent_ms);
     const slice = this.slice(sentAt);
     slice.spent.push(answer.budget.spent_ms);
@@ -57,6 +68,20 @@ export class LoadStats {
       this.slice(sentAt).refused += 1;
     } else this.failed += 1;
   }
+}
+
+/**
+ * What a server with one fixed size would have made of the same requests: they wait their turn, and
+ * each takes `perImageMs`. It never refuses, as most servers do not.
+ */
+export function fixedServer(arrivals, perImageMs) {
+  let free = 0;
+  let met = 0;
+  for (const [sentAt, budget] of arrivals) {
+    free = Math.max(free, sentAt) + perImageMs;
+    met += free - sentAt <= budget ? 1 : 0;
+  }
+  return arrivals.length > 0 ? met / arrivals.length : null;
 }
 
 /** The q-quantile of some numbers, by rank. */

@@ -3,7 +3,7 @@
 import { classify } from "./api.js";
 import { byId, h, perFrame, s } from "./dom.js";
 import { count, ms, percent } from "./format.js";
-import { boundedPlan, LIMITS, LoadStats, quantile, SLICE_MS } from "./load-stats.js";
+import { boundedPlan, fixedServer, LIMITS, LoadStats, quantile, SLICE_MS } from "./load-stats.js";
 import { clear, tell } from "./notice.js";
 import { linearScale, logScale } from "./scale.js";
 
@@ -48,7 +48,8 @@ export function loadPanel(context, onAnswer, onError) {
   }
 
   async function run() {
-    const { picture, rampOf } = context();
+    const { picture, points, rampOf } = context();
+    const fixed = largest(points);
     clear(notice);
     if (!picture) {
       tell(notice, { title: "No picture yet", message: "Choose a picture first; the load consists of copies of it." });
@@ -60,7 +61,7 @@ export function loadPanel(context, onAnswer, onError) {
     abort = controller;
     button.textContent = "Stop";
     const blob = await smallCopy(picture);
-    const draw = perFrame(() => view.replaceChildren(...render(stats, rampOf, view.clientWidth)));
+    const draw = perFrame(() => view.replaceChildren(...render(stats, rampOf, view.clientWidth, fixed)));
     const flying = new Set();
     const begun = performance.now();
     const elapsed = () => performance.now() - begun;
@@ -68,7 +69,7 @@ export function loadPanel(context, onAnswer, onError) {
     function send() {
       const budget = plan.budgets[Math.floor(Math.random() * plan.budgets.length)];
       const sentAt = elapsed();
-      stats.sent += 1;
+      stats.send(sentAt, budget);
       const flight = classify(blob, { budget }, controller.signal)
         .then((answer) => {
           stats.answer(sentAt, answer);
@@ -105,9 +106,9 @@ export function loadPanel(context, onAnswer, onError) {
     clearTimeout(late);
     abort = null;
     button.textContent = "Start";
-    view.replaceChildren(...render(stats, rampOf, view.clientWidth));
+    view.replaceChildren(...render(stats, rampOf, view.clientWidth, fixed));
     byId("load-said").textContent =
-      `Load run over: ${stats.answered} of ${stats.sent} requests answered, ${percent(rate(stats.met, stats.answered), 0)} of them in time, ${stats.refused} refused.`;
+      `Load run over: ${stats.answered} of ${stats.sent} requests answered, ${percent(rate(stats.met, stats.sent), 0)} of all in time, ${stats.refused} refused.`;
   }
 
   button.addEventListener("click", () => {
@@ -134,13 +135,45 @@ async function smallCopy({ blob, bitmap }) {
 
 const rate = (part, whole) => (whole > 0 ? part / whole : null);
 
-function render(stats, rampOf, width) {
+/** The largest of the points that were measured: what a server with one size would run. */
+function largest(points) {
+  const measured = points.filter((point) => point.measured && point.precision === "float");
+  return measured.reduce((a, b) => (!a || (b.accuracy?.top1 ?? 0) > (a.accuracy?.top1 ?? 0) ? b : a), null);
+}
+
+/** What a fixed server would have done, beside what this one did. */
+function versus(stats, fixed) {
+  const each = Math.min(...Object.entries(fixed.latency_ms).map(([n, run]) => run.p50 / Number(n)));
+  const rows = [
+    ["This service", rate(stats.met, stats.sent), "one"],
+    [`A fixed ${fixed.resolution}\u202fpx server, same traffic`, fixedServer(stats.arrivals, each), "other"],
+  ];
+  return h(
+    "div",
+    { id: "load-against" },
+    h(
+      "dl",
+      { class: "against" },
+      rows.map(([name, share, kind]) =>
+        h(
+          "div",
+          { class: kind },
+          h("dt", null, name),
+          h("dd", null, h("span", { class: "bar" }, h("span", { vars: { "--share": `${100 * (share ?? 0)}%` } })), h("b", null, `${percent(share, 0)} in time`)),
+        ),
+      ),
+    ),
+    h("p", { class: "muted small" }, `Good is 99\u202f% or more. The fixed server is calculated from ${ms(each)} per image, measured here, decoding left out in its favour.`),
+  );
+}
+
+function render(stats, rampOf, width, fixed) {
   const kpis = [
     ["Sent", count(stats.sent)],
-    ["Met", percent(rate(stats.met, stats.answered))],
+    ["In time", percent(rate(stats.met, stats.sent))],
     ["p50", ms(quantile(stats.spent, 0.5))],
     ["p99", ms(quantile(stats.spent, 0.99))],
-    ["Accuracy", percent(rate(stats.accuracy, stats.answered))],
+    ["Accuracy", percent(rate(stats.accuracy, stats.rated))],
     ["Refused", count(stats.refused)],
   ];
   const notes = [];
@@ -148,12 +181,13 @@ function render(stats, rampOf, width) {
   if (stats.failed > 0) notes.push(`${count(stats.failed)} failed.`);
   return [
     h("dl", { class: "kpis" }, kpis.map(([name, value]) => h("div", { class: "tile" }, h("dt", null, name), h("dd", null, value)))),
+    fixed && versus(stats, fixed),
     h("p", { class: "chart-title" }, h("span", null, "time spent, ms: median and p99 by half second"), h("span", null, notes.join(" "))),
     latencyChart(stats, width),
     h("p", { class: "chart-title" }, "share of resolutions by half second"),
     mixChart(stats, rampOf, width),
     legend(stats, rampOf),
-  ];
+  ].filter(Boolean);
 }
 
 const LEFT = 40;

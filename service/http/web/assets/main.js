@@ -1,10 +1,12 @@
 // The page put together: what is known, what was asked, and who hears of it.
 
-import { classify, getReady, getResolutions, getVersion, Problem, useKey } from "./api.js";
+import { classify, getPlan, getReady, getResolutions, getVersion, Problem, useKey } from "./api.js";
 import { showAnswer } from "./answer.js";
+import { camera } from "./camera.js";
 import { choose } from "./choice.js";
+import { compare } from "./compare.js";
 import { byId, h } from "./dom.js";
-import { frontierPlot, pointsTable } from "./frontier-plot.js";
+import { frontierPlot, keyOf, pointsTable } from "./frontier-plot.js";
 import { ms, percent } from "./format.js";
 import { entryOf, refusalOf, requestHistory } from "./history.js";
 import { loadPanel } from "./load.js";
@@ -19,7 +21,7 @@ const REFRESH_MS = 4000;
 const WAIT_READY_MS = 700;
 const SETTLE_MS = 160;
 
-const state = { catalogue: null, budget: 25, used: null, extra: 0 };
+const state = { catalogue: null, budget: 25, used: null, planned: null, still: new Map(), model: "", startedAt: 0 };
 const points = () => state.catalogue?.operating_points ?? [];
 const rampOf = (resolution) => rampPosition(resolution, points().map((point) => point.resolution));
 
@@ -38,6 +40,7 @@ function refresh() {
   loading ??= getResolutions()
     .then((catalogue) => {
       state.catalogue = catalogue;
+      keepStill(catalogue);
       showCatalogue();
       return catalogue;
     })
@@ -47,9 +50,17 @@ function refresh() {
   return loading;
 }
 
+/** Points stand where they stood when the page first saw them: one slow answer moves nothing. */
+function keepStill(catalogue) {
+  const model = `${catalogue.model} ${catalogue.model_version}`;
+  if (state.model === model) return;
+  state.model = model;
+  state.still = new Map(catalogue.operating_points.map((point) => [keyOf(point), point.smallest_budget_ms]));
+}
+
 function showCatalogue() {
   const { catalogue } = state;
-  picture.setCropRatio(catalogue.crop_ratio);
+  picture.setCrops(catalogue.crop_ratio, catalogue.operating_points);
   weights.show(catalogue);
   pointsTable(catalogue.operating_points);
   fillPins();
@@ -91,12 +102,15 @@ async function follow() {
       const first = state.catalogue === null;
       if (first || !document.hidden) await refresh();
       showStatus("ready", "ready");
+      byId("starting").hidden = true;
+      byId("classify").disabled = false;
       clear(byId("page-notice"));
+      if (first) await warmUp();
       if (first && !picture.current) picture.useFirstExample();
     } catch (error) {
       pause = WAIT_READY_MS;
       if (error.status === 401) await askForKey();
-      else if (error.status === 503) showStatus(error.message.replace(/\.$/, ""), "wait");
+      else if (error.status === 503) showStarting(error);
       else {
         showStatus("not reachable", "down");
         if (error instanceof Problem) tell(byId("page-notice"), error);
@@ -105,6 +119,38 @@ async function follow() {
     }
     await new Promise((wake) => setTimeout(wake, pause));
   }
+}
+
+/** The first request of a page pays for its connection; it is not a picture that anybody chose. */
+async function warmUp() {
+  try {
+    const response = await fetch("/assets/examples/cat.jpg");
+    const blob = await response.blob();
+    for (let i = 0; i < 2; i += 1) await classify(blob, {});
+  } catch {
+    // The next one will tell.
+  }
+}
+
+/** What it does before it can answer, and how long that will still take. */
+function showStarting(error) {
+  showStatus("getting ready", "wait");
+  byId("starting").hidden = false;
+  byId("classify").disabled = true;
+  state.startedAt ||= performance.now();
+  const bar = byId("starting-bar");
+  const { progress } = error;
+  const parts = [error.message.replace(/\.$/, "")];
+  if (progress?.total > 0) {
+    bar.max = progress.total;
+    bar.value = progress.done;
+    parts.push(`${progress.done} of ${progress.total}`);
+    if (progress.seconds_left > 0) parts.push(`about ${Math.ceil(progress.seconds_left)}\u202fs left`);
+  } else {
+    bar.removeAttribute("value");
+    parts.push(`${Math.round((performance.now() - state.startedAt) / 1000)}\u202fs so far`);
+  }
+  byId("starting-text").textContent = `${parts.join(", ")}.`;
 }
 
 function askForKey() {
@@ -134,14 +180,35 @@ function setBudget(budget, from = null) {
   if (from !== slider) slider.value = positionOf(budget);
   if (from !== number) number.value = budget;
   slider.setAttribute("aria-valuetext", ms(budget));
+  state.planned = null;
   showChoice();
   classifySoon();
 }
 
+/** Ask what the budget would buy for this picture now: the service's own answer, not a guess. */
+async function planNow() {
+  const { current } = picture;
+  const budget = state.budget;
+  try {
+    const plan = await getPlan({
+      budget,
+      bytes: current?.blob.size,
+      width: current?.bitmap?.width,
+      height: current?.bitmap?.height,
+    });
+    if (budget !== state.budget) return;
+    const point = points().find((p) => keyOf(p) === keyOf(plan));
+    if (point) state.planned = { point, fits: plan.fits };
+    showChoice();
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error; // a refusal is told where it is asked for
+  }
+}
+
 /** What the budget would buy, before anything is sent. */
 function showChoice() {
-  const choice = choose(points(), state.budget, state.extra);
-  plot.update({ points: points(), budget: state.budget, choice, used: state.used, extra: state.extra });
+  const choice = state.planned ?? choose(points(), state.budget);
+  plot.update({ points: points(), budget: state.budget, choice, used: state.used, still: state.still });
   const resolution = byId("would-resolution");
   const accuracy = byId("would-accuracy");
   if (!choice) return;
@@ -187,22 +254,27 @@ async function classifyNow() {
     history.add(refusalOf(error, terms.budget));
     if (turn === asked) showError(error);
   }
-  refresh().catch(() => {}); // follow() tells if the service is gone
+  refresh().then(planNow).catch(() => {}); // follow() tells if the service is gone
 }
 
 function showOne(answer, terms) {
   clear(byId("answer-notice"));
-  byId("answer").classList.remove("stale");
-  learnExtra(answer);
   state.used = answer;
-  showAnswer(answer, terms, rampOf(answer.resolution));
+  byId("answer").hidden = false;
+  showAnswer(answer, terms, rampOf(answer.resolution), picture.current.name);
   showTimeline(answer);
   picture.showSeen(answer.resolution, answer.predictions[0].label);
   showChoice();
 }
 
 function showError(error) {
-  byId("answer").classList.add("stale");
+  byId("answer").hidden = true;
+  state.used = null;
+  if (error.status === 400 || error.status === 415 || error.status === 413) picture.clearSeen();
+  const bar = byId("answer-bar");
+  bar.hidden = false;
+  bar.dataset.state = "missed";
+  bar.textContent = error.title;
   const actions = [];
   if (error.smallestBudget) {
     const enough = Math.ceil(error.smallestBudget * 1.1 * 10) / 10;
@@ -211,14 +283,6 @@ function showError(error) {
   if (error.status === 401) actions.push(["Enter a key", () => askForKey().then(classifyNow)]);
   if (error.retryAfter || error.status === 0) actions.push(["Try again", classifyNow]);
   tell(byId("answer-notice"), error, actions);
-}
-
-/** What this picture costs beyond the typical one that the quoted budgets are for. */
-function learnExtra(answer) {
-  const point = points().find((p) => p.resolution === answer.resolution && p.mode === answer.mode && p.precision === answer.precision);
-  if (point && answer.weights === "cached" && answer.timing_ms.queue < 1) {
-    state.extra = answer.budget.predicted_ms - point.smallest_budget_ms;
-  }
 }
 
 const heard = (answer) => history.add(entryOf(answer));
@@ -231,19 +295,29 @@ byId("refuse").addEventListener("change", classifyNow);
 
 const history = requestHistory(rampOf);
 const plot = frontierPlot((budget) => setBudget(roundBudget(budget)));
-const picture = pictureCard(() => {
-  state.extra = 0;
-  strip.reset();
-  classifyNow();
-});
+const picture = pictureCard(
+  () => {
+    strip.reset();
+    classifyNow();
+    sides.again();
+  },
+  () => live.stop(),
+);
+const live = camera(
+  (blob, canvas) => {
+    picture.setFrame(blob, canvas);
+    return classifyNow();
+  },
+  (error) => tell(byId("page-notice"), error),
+);
 const context = () => ({
   picture: picture.current,
   points: points(),
   used: state.used,
-  ratio: picture.cropRatio,
   rampOf,
 });
 const strip = sweep(context, heard);
+const sides = compare(context, heard);
 const weights = weightsPanel(context, refresh, heard);
 loadPanel(context, heard, (error, budget) => history.add(refusalOf(error, budget)));
 

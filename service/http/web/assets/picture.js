@@ -5,27 +5,29 @@ import { cropBox, drawAsSeen } from "./crop.js";
 import { count, shortLabel } from "./format.js";
 
 const EXAMPLES = [
-  ["traffic-light", "a traffic light at dusk"],
-  ["ladybug", "a ladybug on a leaf"],
-  ["clock", "a clock on a wall"],
-  ["daisy", "a daisy in a meadow"],
-  ["balloon", "a hot-air balloon over hills"],
-  ["lemon", "a lemon on a table"],
+  ["cat", "a cat"],
+  ["coffee", "a cup of coffee"],
+  ["rocket", "a rocket at launch"],
+  ["clock", "a clock, the camera moving: hard"],
+  ["astronaut", "an astronaut: hard"],
+  ["coins", "ancient coins: hard"],
 ];
 
 /**
  * Wire the picture card. `onPicture(picture)` gets {blob, name, bitmap, url}; the bitmap is null
  * where the browser cannot decode what the service may still understand.
  */
-export function pictureCard(onPicture) {
+export function pictureCard(onPicture, onTake) {
   const thumb = byId("thumb");
   const name = byId("picture-name");
   const canvas = byId("seen");
   const caption = byId("seen-caption");
   let current = null;
   let ratio = 0.875;
+  let ratios = new Map();
 
   async function take(blob, title, exampleButton = null) {
+    onTake();
     let bitmap = null;
     try {
       bitmap = await createImageBitmap(blob);
@@ -71,7 +73,7 @@ export function pictureCard(onPicture) {
   async function takeExample(file, title, button) {
     try {
       const response = await fetch(`/assets/examples/${file}.jpg`);
-      await take(await response.blob(), title, button);
+      await take(await response.blob(), `${file}.jpg`, button);
     } catch {
       name.textContent = "The example could not be loaded.";
     }
@@ -114,14 +116,12 @@ export function pictureCard(onPicture) {
     get current() {
       return current;
     },
-    /** The crop the bundle's preprocessing uses. */
-    setCropRatio(value) {
-      if (value === ratio) return;
-      ratio = value;
+    /** The crops of the bundle's preprocessing: the usual one, and that of every point. */
+    setCrops(usual, points) {
+      ratios = new Map(points.map((point) => [point.resolution, point.crop_ratio]));
+      if (usual === ratio) return;
+      ratio = usual;
       if (current) showThumb();
-    },
-    get cropRatio() {
-      return ratio;
     },
     /** Draw what the network got for this answer. */
     showSeen(resolution, label) {
@@ -130,15 +130,28 @@ export function pictureCard(onPicture) {
         caption.textContent = "This browser cannot show the picture; the service read it.";
         return;
       }
-      drawAsSeen(canvas, current.bitmap, resolution, ratio);
+      const crop = ratios.get(resolution) ?? ratio;
+      drawAsSeen(canvas, current.bitmap, resolution, crop);
       const what = `${resolution} × ${resolution} px`;
       canvas.setAttribute("aria-label", `The picture as the network saw it, at ${what}`);
-      const share = `${(100 * ratio).toFixed(1).replace(".0", "")}\u202f%`;
+      const share = `${(100 * crop).toFixed(1).replace(".0", "")}\u202f%`;
       caption.replaceChildren(
         "As the network saw it: ",
         h("strong", null, what),
         `, the centred ${share} of the picture, read as “${shortLabel(label)}”.`,
       );
+    },
+    /** The service could not read it: nothing was seen. */
+    clearSeen() {
+      canvas.width = 1;
+      canvas.height = 1;
+      caption.textContent = "The network saw nothing.";
+    },
+    /** A frame of the camera, which has its own preview. */
+    setFrame(blob, bitmap) {
+      if (current) URL.revokeObjectURL(current.url);
+      current = { blob, name: "camera.jpg", bitmap, url: "" };
+      name.textContent = `camera, ${bitmap.width} × ${bitmap.height}`;
     },
     useFirstExample() {
       byId("examples").firstElementChild?.click();

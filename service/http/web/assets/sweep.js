@@ -1,14 +1,14 @@
 // The same picture at every resolution, side by side.
 
 import { classify } from "./api.js";
-import { perResolution } from "./choice.js";
+import { servedSizes } from "./choice.js";
 import { drawAsSeen } from "./crop.js";
 import { byId, h } from "./dom.js";
 import { ms, percent, shortLabel } from "./format.js";
 import { clear, tell } from "./notice.js";
 
 /**
- * Wire the sweep. `context()` gives {picture, points, ratio, rampOf}; `onAnswer(answer)` hears of
+ * Wire the sweep. `context()` gives {picture, points, rampOf}; `onAnswer(answer)` hears of
  * every request.
  */
 export function sweep(context, onAnswer) {
@@ -20,14 +20,14 @@ export function sweep(context, onAnswer) {
   let stop = false;
 
   async function run() {
-    const { picture, points, ratio, rampOf } = context();
+    const { picture, points, rampOf } = context();
     clear(notice);
     if (!picture) {
       tell(notice, { title: "No picture yet", message: "Choose a picture first; the sweep classifies it at every resolution." });
       return;
     }
-    const chosen = perResolution(points);
-    const cells = chosen.map((point) => cell(point, picture, ratio, rampOf));
+    const chosen = servedSizes(points);
+    const cells = chosen.map((point) => cell(point, picture, rampOf));
     strip.replaceChildren(...cells);
     byId("sweep-scroll").hidden = false;
     running = true;
@@ -39,7 +39,10 @@ export function sweep(context, onAnswer) {
         if (stop) break;
         summary.textContent = `Classifying at ${point.resolution} px (${i + 1} of ${chosen.length})`;
         // One after the other: side by side they would queue behind each other and look slow.
-        const answer = await classify(picture.blob, { resolution: point.resolution, mode: point.mode });
+        const pinned = { resolution: point.resolution, mode: point.mode, precision: point.precision };
+        let answer = await classify(picture.blob, pinned);
+        // A cold start is not what this size costs.
+        if (answer.weights === "generated") answer = await classify(picture.blob, pinned);
         answers.push(answer);
         fillCell(cells[i], answer, answers.at(-2));
         onAnswer(answer);
@@ -71,14 +74,14 @@ export function sweep(context, onAnswer) {
   };
 }
 
-function cell(point, picture, ratio, rampOf) {
+function cell(point, picture, rampOf) {
   const canvas = h("canvas", { role: "img", "aria-label": `The picture at ${point.resolution} pixels` });
-  if (picture.bitmap) drawAsSeen(canvas, picture.bitmap, point.resolution, ratio);
+  if (picture.bitmap) drawAsSeen(canvas, picture.bitmap, point.resolution, point.crop_ratio);
   return h(
     "li",
     { class: "pending ramp", "data-resolution": point.resolution, vars: { "--t": rampOf(point.resolution) } },
     canvas,
-    h("div", { class: "res" }, `${point.resolution} px`, h("span", null, point.mode.replace("_", "-"))),
+    h("div", { class: "res" }, `${point.resolution} px`, h("span", null, `${point.mode.replace("_", "-")}, ${point.precision}`)),
   );
 }
 

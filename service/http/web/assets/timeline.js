@@ -32,7 +32,7 @@ export function showTimeline(answer) {
           .map(({ name, took }) => h("span", { vars: stageVars(name, took), title: `${name} ${ms(took)}` })),
       ),
       budget.budget_ms !== null && mark("", budget.budget_ms, end, `budget ${ms(budget.budget_ms)}`),
-      mark("promise", budget.predicted_ms, end, `promise ${ms(budget.predicted_ms)}`),
+      mark("promise", budget.predicted_ms, end, `predicted ${ms(budget.predicted_ms)}`),
     ),
     h(
       "dl",

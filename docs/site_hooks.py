@@ -1,0 +1,34 @@
+"""Puts into the site what lives elsewhere: the README as its first page, policies, plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    "README.md": "index.md",
+    "SECURITY.md": "SECURITY.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    "LICENSE": "LICENSE.md",
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the files."""
+    for name, page in PAGES.items():
+        text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+        files.append(
+            File.generated(config, page, content=text.replace("](LICENSE)", "](LICENSE.md)"))
+        )
+    for plot in sorted((ROOT / "benchmarks" / "results").glob("*.png")):
+        files.append(File.generated(config, f"results/{plot.name}", abs_src_path=str(plot)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Point links at where those files are in the site."""
+    return markdown.replace("](../benchmarks/results/", "](results/").replace("](../", "](")

@@ -1,0 +1,1 @@
+"""Graphs of common architectures, so that serving them needs no torch."""

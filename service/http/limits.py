@@ -1,0 +1,100 @@
+"""What one client may have in flight: requests, and bytes of their bodies as they arrive.
+
+Bytes count when they are here, not when they are announced: an announcement costs nothing, so it
+must reserve nothing. One client gets at most a share of what the service takes in all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from service.errors import OverloadedError
+
+_RETRY_MS = 1000.0
+
+
+@dataclass(slots=True)
+class _InFlight:
+    requests: int = 0
+    bytes: int = 0
+
+
+class ClientLimits:
+    """Counts what is in flight, in all and by client."""
+
+    def __init__(self, *, max_requests: int, max_bytes: int, share: float) -> None:
+        self.refused = 0
+        self._max_bytes = max_bytes
+        self._client_requests = max(1, int(max_requests * share))
+        self._client_bytes = max(1, int(max_bytes * share))
+        self._bytes = 0
+        self._clients: defaultdict[str, _InFlight] = defaultdict(_InFlight)
+
+    def __len__(self) -> int:
+        """How many clients have something in flight."""
+        return len(self._clients)
+
+    def _add_requests(self, client: str, count: int) -> None:
+        mine = self._clients[client]
+        if mine.requests + count > self._client_requests:
+            self._refuse(
+                client,
+                f"This client has {mine.requests} requests here; one client may have "
+                f"{self._client_requests}.",
+            )
+        mine.requests += count
+
+    def _add_bytes(self, client: str, size: int) -> None:
+        mine = self._clients[client]
+        if mine.bytes + size > self._client_bytes or self._bytes + size > self._max_bytes:
+            self._refuse(
+                client,
+                f"Bodies of {self._bytes} bytes are here, {mine.bytes} of this client: as many as "
+                "the service takes at once.",
+            )
+        mine.bytes += size
+        self._bytes += size
+
+    def _refuse(self, client: str, sentence: str) -> None:
+        self.refused += 1
+        self._forget(client)
+        raise OverloadedError(sentence, _RETRY_MS)
+
+    def _close(self, client: str, requests: int, size: int) -> None:
+        mine = self._clients[client]
+        mine.requests -= requests
+        mine.bytes -= size
+        self._bytes -= size
+        self._forget(client)
+
+    def _forget(self, client: str) -> None:
+        if not self._clients[client].requests:
+            del self._clients[client]
+
+
+class Allowance:
+    """What one request holds; give it back with `close`."""
+
+    __slots__ = ("_bytes", "_client", "_limits", "_requests")
+
+    def __init__(self, limits: ClientLimits, client: str) -> None:
+        self._limits = limits
+        self._client = client
+        self._requests = self._bytes = 0
+
+    def add_requests(self, count: int) -> None:
+        """Count this as so many more requests, or raise."""
+        self._limits._add_requests(self._client, count)
+        self._requests += count
+
+    def add_bytes(self, size: int) -> None:
+        """So many more bytes are here, or raise."""
+        self._limits._add_bytes(self._client, size)
+        self._bytes += size
+
+    def close(self) -> None:
+        """Give everything back; once is enough."""
+        if self._requests:
+            self._limits._close(self._client, self._requests, self._bytes)
+            self._requests = self._bytes = 0

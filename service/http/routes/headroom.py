@@ -1,0 +1,76 @@
+"""`GET /headroom`, and the same in a header of every answer: what could be promised now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import NotReadyError
+from service.fleet.headroom import HEADER, Headroom
+from service.http.openapi import problems
+from service.http.route_facts import Access, facts
+from service.serving.service import Service
+
+
+class PromisedSchema(BaseModel):
+    """One accuracy and what it takes to get it now."""
+
+    accuracy: float
+    budget_ms: float = Field(description="the smallest budget at which it is served now")
+
+
+class HeadroomSchema(BaseModel):
+    """What a request that came now could be promised, for a photo of 500 x 375 pixels."""
+
+    points: list[PromisedSchema]
+    work_ms: float = Field(description="what one more request adds to everybody's wait")
+    price: float = Field(description="accuracy that a millisecond of the engine is worth to others")
+    arrivals_per_s: float
+    utilisation: float = Field(description="share of arrivals that find the engine taken")
+
+
+def headroom_router(service: Service) -> APIRouter:
+    """The route."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/headroom", responses=problems(401, 503), openapi_extra=facts(Access.METRICS))
+    async def headroom() -> HeadroomSchema:
+        """What this replica could promise now, for whoever chooses among several."""
+        found = service.headroom()
+        if found is None:
+            raise NotReadyError("Nothing can be served yet; try again soon.")
+        return HeadroomSchema(
+            points=[PromisedSchema(accuracy=a, budget_ms=round(ms, 3)) for a, ms in found.points],
+            work_ms=round(found.work_ms, 3),
+            price=round(found.price, 6),
+            arrivals_per_s=round(found.arrivals_per_s, 1),
+            utilisation=round(found.utilisation, 3),
+        )
+
+    return router
+
+
+class LoadReport:
+    """Adds ORCA's header to the answer of every POST, a refusal included."""
+
+    def __init__(self, app: ASGIApp, headroom: Callable[[], Headroom | None]) -> None:
+        self._app = app
+        self._headroom = headroom
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+
+        async def reported(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headroom = self._headroom()
+                if headroom is not None:
+                    message["headers"] = [*message["headers"], (HEADER, headroom.header())]
+            await send(message)
+
+        await self._app(scope, receive, reported)

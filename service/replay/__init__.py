@@ -1,0 +1,1 @@
+"""The scheduling code on a virtual clock: traces, a model of the machine, rival policies."""

@@ -1,0 +1,272 @@
+"""What a request gets when its body is there: let in or not, and the point it may hope for.
+
+Pure: a request, the costs, a snapshot of the load and the learnt spread in; a decision with its
+reason out. No clock, no I/O, no state.
+
+The point is tentative: it says how much of the image to decode. Which point runs is decided when
+the engine is free (`dispatching`), unless nobody else is inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from san_core.frontier import OperatingPoint
+from service.latency.quantiles import Spread, Spreads
+from service.request.request import Request
+from service.request.terms import OnMiss
+from service.scheduling import reasons
+from service.scheduling.pricing import CostTable, PointCost
+from service.scheduling.schedule import Load
+from service.scheduling.tuning import TUNING
+
+_LONG_MS = 4 * TUNING.horizon_ms
+"""A request that may wait longer than this counts as one that may wait this long."""
+
+
+class Verdict(StrEnum):
+    """What was decided."""
+
+    SERVE = "serve"
+    """The promise can be kept."""
+    LATE = "late"
+    """No point can keep it even on an idle service; the best expected accuracy in time."""
+    IMPOSSIBLE = "impossible"
+    """The same, and the client said to refuse."""
+    OVERLOADED = "overloaded"
+    """Only the load is in the way."""
+    COLD = "cold"
+    """A point fits once its weights are generated, and the client said to refuse until then."""
+    INACCURATE = "inaccurate"
+    """No point is as accurate as the client demands."""
+
+
+@dataclass(slots=True)
+class Option:
+    """One point as one request sees it now; times are medians, from now to the answer."""
+
+    cost: PointCost
+    decode_ms: float
+    cold_ms: float
+    """Until the weights are ready; 0 if they are cached."""
+    idle_ms: float
+    """On an idle service with warm weights."""
+    total_ms: float
+    """Under this load."""
+    in_time: float
+    """The chance that it is in time."""
+
+    @property
+    def accuracy(self) -> float:
+        """Expected of an answer that is in time."""
+        return self.cost.accuracy
+
+
+@dataclass(slots=True)
+class Decision:
+    """The chosen option, the verdict and a sentence for the client."""
+
+    verdict: Verdict
+    option: Option
+    reason: str = ""
+    share_ms: float = float("inf")
+    price: float = 0.0
+    given_up: float = 0.0
+    """Accuracy that an idle service would have bought on top."""
+    held_up: OperatingPoint | None = None
+    """A more accurate point that only its cold weights keep from being chosen."""
+
+
+def share_ms(request: Request, load: Load, now_ms: float) -> float:
+    """The engine time one image may have.
+
+    What there is until the deadlines of those that wait and a horizon beyond, over those that wait
+    and those that are expected.
+    """
+    own, others = request.images, load.waiting
+    left = min(_LONG_MS, max(0.0, request.left_ms(now_ms)))
+    spare = (own * left + others * min(_LONG_MS, load.spare_ms)) / (own + others)
+    time = max(0.0, spare - load.running_ms) + TUNING.horizon_ms
+    return TUNING.usable * load.part * time / (own + others + load.rate * TUNING.horizon_ms)
+
+
+def affordable(
+    cost: PointCost, share: float, table: CostTable, load: Load, *, pinned: bool
+) -> bool:
+    """Whether load lets a request have a point."""
+    if pinned or cost.unit_ms <= table.floor.unit_ms:
+        return True
+    if cost.luxury and load.busy >= TUNING.mostly_idle:
+        return False
+    return cost.unit_ms <= share
+
+
+def options(
+    request: Request,
+    table: CostTable,
+    load: Load,
+    spreads: Spreads,
+    now_ms: float,
+    decode_ms: Callable[[int], float],
+    cold_ms: Callable[[PointCost], float],
+) -> list[Option]:
+    """Every point of the table for this request."""
+    found = []
+    left, images = request.left_ms(now_ms), request.images
+    overhead, chances = table.overhead_ms, spreads.of(alone=load.alone)
+    for cost in table.points:
+        decode, cold = decode_ms(cost.listing.point.resolution), cold_ms(cost)
+        idle = decode + table.idle_overhead_ms
+        idle += cost.alone_ms if images == 1 else cost.run_ms(images)
+        if load.alone:
+            total = idle + cold + load.running_ms
+        else:
+            decoding = table.decode_pace * (load.decode_ms + decode)
+            before = max(decoding + cold, load.engine_ms + table.handover_ms)
+            total = before + cost.run_ms(images) + overhead
+        chance = chances.probability(left / total)
+        found.append(Option(cost, decode, cold, idle, total, chance))
+    return found
+
+
+def decide(
+    request: Request,
+    table: CostTable,
+    load: Load,
+    spreads: Spreads,
+    now_ms: float,
+    decode_ms: Callable[[int], float] = lambda _: 0.0,
+    cold_ms: Callable[[PointCost], float] = lambda _: 0.0,
+) -> Decision:
+    """Let a request in or not, and choose the point it may hope for.
+
+    Alone: the most accuracy in time, less what a chance below the promise costs. Under load: of the
+    points that its share of the engine pays for and that keep the promise, the one with the most
+    accuracy in time less the price of the engine time it takes.
+    """
+    found = options(request, table, load, spreads, now_ms, decode_ms, cold_ms)
+    terms, left = request.terms, request.left_ms(now_ms)
+    if terms.min_accuracy is not None:
+        best = max(found, key=lambda option: option.accuracy)
+        found = [o for o in found if o.accuracy >= terms.min_accuracy]
+        if not found:
+            return Decision(Verdict.INACCURATE, best, reasons.inaccurate(terms, best))
+    alone, target = spreads.alone, spreads.of(alone=load.alone).target
+    share = share_ms(request, load, now_ms)
+    price = table.price(share)
+    pinned = terms.resolution is not None
+
+    def worth(option: Option) -> float:
+        short = max(0.0, target - option.in_time)
+        return (
+            option.accuracy * option.in_time - TUNING.broken * short - price * option.cost.unit_ms
+        )
+
+    paid = [o for o in found if affordable(o.cost, share, table, load, pinned=pinned)]
+    idle = max(
+        (o for o in found if alone.probability(left / o.idle_ms) >= alone.target),
+        key=lambda o: o.accuracy,
+        default=None,
+    )
+    if load.alone:
+        chosen: Option | None = max(paid, key=worth)
+        assert chosen is not None
+        if chosen.in_time < target:
+            return _none_fits(request, found, chosen, idle, load, now_ms)
+    else:
+        floor = min(idle.accuracy, table.floor.accuracy) if idle is not None else 0.0
+        kept = [o for o in paid if o.in_time >= target and o.accuracy >= floor]
+        chosen = max(kept, key=worth, default=None)
+        if chosen is None and idle is not None:
+            # Those before it can be given the floor as well: then it may still be in time.
+            chosen = _squeezed(request, found, load, spreads, table, floor, left)
+    if chosen is None:
+        likely = max(found, key=lambda o: (o.accuracy * o.in_time, -o.total_ms))
+        if price <= 0 and likely.in_time >= TUNING.likely and terms.on_miss is OnMiss.ANSWER:
+            # It costs nobody anything: the engine has time.
+            return Decision(Verdict.LATE, likely, reasons.late(request, likely, now_ms))
+        # Where it would be in time more often than not without the others, they are the reason.
+        likes = [o for o in found if alone.probability(left / o.idle_ms) >= TUNING.likely]
+        hoped = idle or max(likes, key=lambda o: o.accuracy, default=None)
+        return _none_fits(request, found, likely, hoped, load, now_ms)
+    given_up = max(0.0, idle.accuracy - chosen.accuracy) if idle is not None else 0.0
+    if given_up and idle is not None and idle.cost.luxury and given_up < _error(idle):
+        given_up = 0.0
+    held_up = _held_up(found, chosen.accuracy, left, alone)
+    reason = reasons.chosen(request, found, chosen, idle if given_up else None, price, now_ms)
+    return Decision(Verdict.SERVE, chosen, reason, share, price, given_up, held_up)
+
+
+def _squeezed(
+    request: Request,
+    found: Sequence[Option],
+    load: Load,
+    spreads: Spreads,
+    table: CostTable,
+    floor: float,
+    left: float,
+) -> Option | None:
+    """The floor, if it keeps the promise once everyone before it has the floor too."""
+    allowed = [o for o in found if o.accuracy >= floor]
+    option = min(allowed, key=lambda o: (o.cost.unit_ms, -o.accuracy))
+    decoding = table.decode_pace * (load.decode_ms + option.decode_ms)
+    total = (
+        max(decoding, load.least_ms + table.handover_ms)
+        + option.cost.run_ms(request.images)
+        + table.overhead_ms
+    )
+    in_time = spreads.busy.probability(left / total)
+    if in_time < spreads.busy.target:
+        return None
+    return Option(option.cost, option.decode_ms, 0.0, option.idle_ms, total, in_time)
+
+
+def _error(option: Option) -> float:
+    measured = option.cost.listing.measured
+    return 0.0 if measured is None else (0.25 / measured.n) ** 0.5
+
+
+def _held_up(
+    found: Sequence[Option], accuracy: float, left: float, spread: Spread
+) -> OperatingPoint | None:
+    """The most accurate cold point above `accuracy` that would be in time if it were warm."""
+    best = None
+    for option in found:
+        if option.cold_ms <= 0 or option.accuracy <= accuracy:
+            continue
+        if spread.probability(left / (option.total_ms - option.cold_ms)) >= spread.target:
+            best, accuracy = option.cost.listing.point, option.accuracy
+    return best
+
+
+def _none_fits(
+    request: Request,
+    found: Sequence[Option],
+    likely: Option,
+    idle: Option | None,
+    load: Load,
+    now_ms: float,
+) -> Decision:
+    """No point keeps the promise: say whether that is due to the load, and serve if wanted."""
+    left = request.left_ms(now_ms)
+    fastest = min(found, key=lambda o: (o.total_ms, -o.accuracy))
+    refuse = request.terms.on_miss is OnMiss.REFUSE
+    in_no_hurry = load.alone or (request.terms.budget_ms is None and load.engine_ms <= left)
+    if idle is not None and not (in_no_hurry and not refuse):
+        if idle.cold_ms > 0 and load.alone:
+            return Decision(Verdict.COLD, idle, reasons.cold(request, idle))
+        return Decision(Verdict.OVERLOADED, fastest, reasons.overloaded(request, fastest, now_ms))
+    if refuse:
+        warm = min(found, key=lambda o: o.idle_ms)
+        return Decision(Verdict.IMPOSSIBLE, warm, reasons.impossible(request, warm, now_ms))
+    if load.engine_ms > request.patience_ms and not in_no_hurry:
+        return Decision(Verdict.OVERLOADED, fastest, reasons.overloaded(request, fastest, now_ms))
+    if likely.in_time <= 0.05:
+        likely = fastest
+    best = _held_up(found, likely.accuracy, left, _CERTAIN)
+    return Decision(Verdict.LATE, likely, reasons.late(request, likely, now_ms), held_up=best)
+
+
+_CERTAIN = Spread(0.5, (1.0,))

@@ -1,0 +1,325 @@
+"""The scheduler of one bundle: it keeps what was learnt, asks the pure rules, and books the result.
+
+The pipeline calls `door` and `decide`, the executor `next`, `started` and `finished`; `answered`
+teaches the spreads. A replay calls the same methods on a virtual clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from san_core.frontier import OperatingPoint
+from service.latency.catalogue import Listing
+from service.latency.model import LatencyModel
+from service.latency.quantiles import Chances, Factor, Spread, Spreads
+from service.request.request import Request, State
+from service.request.terms import Terms
+from service.scheduling import deciding, dispatching, reasons
+from service.scheduling.deciding import Decision, Verdict
+from service.scheduling.dispatching import Plan
+from service.scheduling.pricing import CostTable, Host, PointCost, beside_ms, make_table
+from service.scheduling.schedule import Schedule
+from service.scheduling.tuning import TUNING
+
+_REFRESH_MS = 50.0
+"""How long a table of costs holds: the pace changes by a few percent in that time."""
+
+
+@dataclass
+class Calibration:
+    """Promises made and kept, for the metrics."""
+
+    promised: int = 0
+    kept: int = 0
+
+
+@dataclass
+class Scheduler:
+    """Decides for the requests of one deployment."""
+
+    model: LatencyModel
+    schedule: Schedule
+    frontier: Sequence[Listing]
+    host: Host = field(default_factory=Host)
+    promise: float = 0.99
+    max_batch: int = 8
+    is_ready: Callable[[OperatingPoint], bool] = lambda _: True
+    """Whether a point's weights are cached."""
+
+    def __post_init__(self) -> None:
+        self.whole, self.running = Spreads(self.promise), Spread(self.promise)
+        self.calibration = Calibration()
+        self.price = 0.0
+        self._decode = Factor()
+        self._tables: dict[tuple[Listing, ...], CostTable] = {}
+        self._made_ms = float("-inf")
+        self._waiting: list[Request] = []
+        self._ended_ms: float | None = None
+        """When the last run ended, if requests waited then."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def spreads(self) -> dict[str, Chances]:
+        """By what they are learnt from, for the metrics."""
+        whole = self.whole
+        return {"alone": whole.alone, "busy": whole.busy, "running": self.running}
+
+    def smallest_budget_ms(self, listing: Listing, decode_ms: float) -> float:
+        """What a lone request must allow for a point to be promised."""
+        idle = decode_ms + self.model.forward_ms(listing.shape) + self.model.overhead_ms()
+        return idle * self.whole.alone.bound
+
+    def table(self, now_ms: float, listings: Sequence[Listing] | None = None) -> CostTable:
+        """What every point costs now."""
+        if not 0 <= now_ms - self._made_ms < _REFRESH_MS:
+            self.whole.busy.forget(now_ms)
+            self._tables.clear()
+            self._made_ms = now_ms
+        key = tuple(listings or self.frontier)
+        found = self._tables.get(key)
+        if found is None:
+            found = make_table(key, self.model, self.host, self.max_batch, self._decode.value)
+            self._tables[key] = found
+        return found
+
+    def door(self, request: Request, now_ms: float) -> str | None:
+        """Note an arrival; say why it is refused if the load alone already makes it late."""
+        table = self.table(now_ms)
+        self.schedule.arrived(request, now_ms, table.hull[-1][0])
+        load = self.schedule.load(request, now_ms)
+        if load.alone:
+            return None
+        cost = min(table.points, key=lambda c: c.unit_ms)
+        least, left = cost.run_ms(request.images) + table.overhead_ms, request.left_ms(now_ms)
+        total = load.least_ms + table.handover_ms + least
+        alone, busy = self.whole.alone, self.whole.busy
+        if busy.probability(left / total) >= (busy.target if self.price > 0 else TUNING.likely):
+            return None
+        if alone.probability(left / least) < alone.target:
+            return None
+        self.schedule.refused(now_ms)
+        return (
+            f"The load leaves no room for {request.allowed_ms:g} ms: even the fastest point "
+            f"would take {total:.0f} ms."
+        )
+
+    def decide(
+        self,
+        request: Request,
+        now_ms: float,
+        listings: Sequence[Listing] | None = None,
+        decode_ms: Callable[[int], float] = lambda _: 0.0,
+    ) -> Decision:
+        """Decide for a request whose body is there; book it if it is served."""
+        table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
+        decision = self.preview(request, now_ms, listings, decode_ms)
+        self.price = decision.price
+        option = decision.option
+        if decision.verdict is Verdict.OVERLOADED:
+            self.schedule.refused(now_ms)
+        if decision.verdict not in (Verdict.SERVE, Verdict.LATE):
+            return decision
+        listing = option.cost.listing
+        spread = self.whole.of(alone=load.alone)
+        request.alone = load.alone
+        request.point, request.side = listing.point, listing.point.resolution
+        request.reason, request.expected_accuracy = decision.reason, listing.accuracy
+        request.accuracy_source = listing.accuracy_source
+        if listing.accuracy is not None:
+            request.given_up = decision.given_up
+        request.predicted_ms = request.spent_ms(now_ms) + option.total_ms
+        request.estimated = listing.shape not in self.model.measurements.curves
+        bound = option.total_ms * spread.bound
+        request.bound_ms = request.spent_ms(now_ms) + bound
+        request.promised = decision.verdict is Verdict.SERVE
+        if option.in_time < TUNING.likely:
+            # It will hardly be in time: it must not push aside what can.
+            request.due_ms = now_ms + bound
+        request.decode_ms = option.decode_ms
+        request.work_ms = option.cost.unit_ms * request.images
+        request.least_ms = min(request.work_ms, table.floor.unit_ms * request.images)
+        request.decided_ms = now_ms
+        request.rest_ms = option.total_ms
+        self.schedule.enter(request, now_ms)
+        return decision
+
+    def preview(
+        self,
+        request: Request,
+        now_ms: float,
+        listings: Sequence[Listing] | None = None,
+        decode_ms: Callable[[int], float] = lambda _: 0.0,
+    ) -> Decision:
+        """What would be decided; nothing is booked."""
+        table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
+        return deciding.decide(request, table, load, self.whole, now_ms, decode_ms, self._cold_ms)
+
+    def outlook(
+        self, now_ms: float, decode_ms: Callable[[int], float]
+    ) -> list[tuple[Listing, float]]:
+        """Every point with the time that a request coming now would have to allow for it."""
+        request = Request("outlook", Terms(), now_ms)
+        table, load = self.table(now_ms), self.schedule.load(request, now_ms)
+        found = deciding.options(request, table, load, self.whole, now_ms, decode_ms, self._cold_ms)
+        bound = self.whole.of(alone=load.alone).bound
+        return [(o.cost.listing, o.total_ms * bound) for o in found]
+
+    def _cold_ms(self, cost: PointCost) -> float:
+        listing = cost.listing
+        return 0.0 if self.is_ready(listing.point) else self.model.cold_ms(listing.shape)
+
+    def wait(self, request: Request, now_ms: float) -> None:
+        """Its pixels are there: it waits for the engine."""
+        self._decode.learn(max(request.decode_ms, 0.01) / request.images)
+        request.decode_ms = 0.0
+        request.state = State.WAITING
+        request.waiting_ms = now_ms
+        self._waiting.append(request)
+
+    def leave(self, request: Request, now_ms: float) -> None:
+        """A request is answered, refused or abandoned; harmless if done twice."""
+        if request.state is State.WAITING:
+            self._waiting.remove(request)
+        self.schedule.leave(request, now_ms)
+
+    def next(self, now_ms: float, wants_late: Callable[[Request], bool]) -> Plan:
+        """What the engine does now, or as soon as what it runs is done."""
+        expired = self._sweep(now_ms, wants_late)
+        if not self._waiting:
+            return Plan(expired=expired)
+        table = self.table(now_ms)
+        first = self._waiting[0]
+        assert first.point is not None
+        if first.alone and len(self._waiting) == 1:
+            # Nothing changed since its point was chosen; it may still be undecoded.
+            plan = Plan([first], None, run_ms=first.rest_ms, rest_ms=first.rest_ms)
+        elif not self._is_open(first.point, table):
+            plan = self._as_bound(first, table)
+        else:
+            same = [
+                r
+                for r in self._waiting
+                if r.behind == first.behind and r.terms.priority == first.terms.priority
+            ]
+            load = self.schedule.load(first, now_ms)
+            plan = dispatching.choose(
+                same, table, load, self.running, now_ms, self.max_batch, self._allowed
+            )
+            if not plan.run:
+                plan = self._as_bound(first, table)
+            self.price = plan.price
+            free_ms = now_ms + load.running_ms
+            until = dispatching.hold(plan, self.schedule.decoding, table, self.running, free_ms)
+            if until is not None:
+                plan = Plan(price=plan.price, wake_ms=until)
+        plan.expired = expired
+        return plan
+
+    def _is_open(self, point: OperatingPoint, table: CostTable) -> bool:
+        """Whether a request at this point may still be given another."""
+        return self.is_ready(point) and any(c.listing.point == point for c in table.points)
+
+    def _allowed(self, request: Request, cost: PointCost) -> bool:
+        point, terms = cost.listing.point, request.terms
+        if point == request.point:
+            return True
+        return (
+            point.resolution <= request.side
+            and terms.resolution is None
+            and terms.mode is None
+            and terms.precision is None
+            and (terms.min_accuracy is None or cost.accuracy >= terms.min_accuracy)
+            and self.is_ready(point)
+        )
+
+    def _as_bound(self, first: Request, table: CostTable) -> Plan:
+        """Run a request at its own point, with those that share it."""
+        batch: list[Request] = []
+        images = 0
+        for request in self._waiting:
+            if request.point == first.point and (
+                not batch or images + request.images <= self.max_batch
+            ):
+                batch.append(request)
+                images += request.images
+        assert first.point is not None
+        shape = (first.point.resolution, first.point.precision)
+        run = self.model.busy_pace * self.model.base_ms(shape, images)
+        return Plan(batch, None, run_ms=run, rest_ms=run + table.overhead_ms)
+
+    def _sweep(self, now_ms: float, wants_late: Callable[[Request], bool]) -> list[Request]:
+        """Order those who wait; take out those who would be late and do not want that."""
+        least = self.table(now_ms)
+        running = self.schedule.running_ms(now_ms)
+        soonest = now_ms + running + least.points[0].run_ms(1) + least.overhead_ms
+        expired, kept = [], []
+        for request in self._waiting:
+            if soonest > request.due_ms and not wants_late(request):
+                expired.append(request)
+                self.schedule.leave(request, now_ms)
+            else:
+                kept.append(request)
+        kept.sort(key=lambda r: (soonest > r.due_ms, r.terms.priority, r.behind, r.due_ms))
+        self._waiting = kept
+        return expired
+
+    def started(self, plan: Plan, now_ms: float) -> None:
+        """The engine takes this plan."""
+        wait_ms = self.schedule.running_ms(now_ms)
+        for request in plan.run:
+            if plan.cost is not None and plan.cost.listing.point != request.point:
+                listing, wanted = plan.cost.listing, request.point
+                assert wanted is not None
+                request.point = listing.point
+                request.reason = reasons.lowered(wanted, listing.point, plan.price)
+                if listing.accuracy is not None and request.expected_accuracy is not None:
+                    lost = request.expected_accuracy - listing.accuracy
+                    request.given_up = max(0.0, request.given_up + lost)
+                request.expected_accuracy = listing.accuracy
+                request.accuracy_source = listing.accuracy_source
+            request.dispatched_ms = now_ms
+            request.after_ms = wait_ms + plan.rest_ms
+        taken = set(map(id, plan.run))
+        self._waiting = [r for r in self._waiting if id(r) not in taken]
+        self.schedule.started(plan.run, now_ms + wait_ms + plan.run_ms)
+
+    def finished(self, plan: Plan, run: tuple[float, float] | None, now_ms: float) -> None:
+        """A plan was run, from when to when; None if that teaches nothing."""
+        images = sum(r.images for r in plan.run)
+        alone = len(self.schedule) == len(plan.run) == 1
+        for request in plan.run:
+            self.schedule.leave(request, now_ms)
+        point = plan.run[0].point
+        if run is None or point is None:
+            return
+        begun_ms, ended_ms = run
+        if self._ended_ms is not None:
+            self.model.observe_handover(begun_ms - self._ended_ms)
+        self._ended_ms = ended_ms if self._waiting else None
+        forward_ms = ended_ms - begun_ms
+        beside = 0.0
+        if not alone:
+            beside = images * beside_ms(self.host, self._decode.value, self.model.overhead_ms())
+        shape = (point.resolution, point.precision)
+        self.model.observe_forward(shape, images, forward_ms, alone=alone, beside_ms=beside)
+
+    def answered(self, request: Request, now_ms: float) -> None:
+        """A request ran its course: learn how far its predictions were off."""
+        timing, took = request.timing, now_ms - request.decided_ms
+        alone, staged = request.alone, timing.staged - timing.receive
+        ran = request.dispatched_ms > 0  # else it was given up while it waited
+        kept = ran and request.in_time(now_ms)
+        if ran:
+            self.model.observe_overhead(took - staged, alone=alone and not request.joined)
+        if ran and alone and not request.joined:
+            self.whole.alone.learn(now_ms, took / request.rest_ms)
+        elif request.promised and not alone:
+            self.whole.busy.learn(now_ms, kept=kept)
+        if not request.alone and request.after_ms:
+            self.running.learn(now_ms, (now_ms - request.dispatched_ms) / request.after_ms)
+        if request.promised and request.terms.budget_ms is not None:
+            self.calibration.promised += 1
+            self.calibration.kept += kept

@@ -1,0 +1,91 @@
+"""Live pictures, a few of them, run again while nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from dataclasses import dataclass
+
+from service.scheduling.admission import Admission
+
+logger = logging.getLogger(__name__)
+
+_PENDING = 16
+_PENDING_BYTES = 32_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One picture that was answered."""
+
+    image: bytes
+    resolution: int
+    predicted: int
+    bundle: str
+    """SHA-256 of the bundle that answered."""
+    budget_ms: float | None = None
+
+
+class IdleSampler:
+    """Keeps a few samples and looks at them whenever nobody came for a while."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        fraction: float,
+        *,
+        chance: random.Random | None = None,
+        poll_s: float = 0.05,
+        patience_s: float = float("inf"),
+    ) -> None:
+        self._admission = admission
+        self._fraction = fraction
+        self._chance = chance or random.Random()
+        self._poll_s = poll_s
+        self._patience_s = patience_s
+        """After so long without a pause one sample is looked at all the same, behind requests."""
+        self._pending: deque[Sample] = deque(maxlen=_PENDING)
+
+    def offer(self, sample: Sample) -> None:
+        """Perhaps keep a picture for later; the oldest make room."""
+        if self._fraction <= 0 or self._chance.random() >= self._fraction:
+            return
+        if sum(len(s.image) for s in self._pending) + len(sample.image) <= _PENDING_BYTES:
+            self._pending.append(sample)
+
+    async def watch(self) -> None:
+        """Look at samples in pauses.
+
+        The pause between two requests of one client is too short: the next would find the engine
+        taken.
+        """
+        admission, seen, waited_s = self._admission, -1, 0.0
+        while True:
+            await asyncio.sleep(self._poll_s)
+            waited_s += self._poll_s
+            calm, seen = admission.facts.admitted == seen, admission.facts.admitted
+            if self._pending and waited_s >= self._patience_s:
+                waited_s = 0.0
+                await self._look()
+            while (
+                calm
+                and self._pending
+                and admission.is_idle
+                and admission.facts.admitted == seen
+                and not admission.draining
+            ):
+                waited_s = 0.0
+                await self._look()
+
+    async def _look(self) -> None:
+        sample = self._pending.popleft()
+        try:
+            await self.compare(sample)
+        except Exception:
+            logger.exception("a sampled picture could not be run again")
+
+    async def compare(self, sample: Sample) -> None:
+        """What to do with a sample."""
+        raise NotImplementedError

@@ -1,0 +1,196 @@
+"""Attacks on the connection and the request, below and around the image."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from tests.campaign.images import attack, jpeg
+
+ATTACKER = "127.0.0.2"
+"""Another address than the polite client's: limits are counted by client."""
+
+Attack = Callable[[int, float], None]
+"""Attacks a port until a moment of `time.monotonic()`."""
+
+
+def connect(port: int) -> socket.socket:
+    """A connection from the attacker's address."""
+    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(ATTACKER, 0))
+
+
+def post(port: int, body: bytes, path: str = "/classify", **headers: str) -> int:
+    """Send one request; its status, or 0 if the connection was closed."""
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", port, timeout=60, source_address=(ATTACKER, 0)
+    )
+    try:
+        connection.request("POST", path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+        response = connection.getresponse()
+        response.read()
+    except (OSError, http.client.HTTPException):
+        return 0
+    else:
+        return response.status
+    finally:
+        connection.close()
+
+
+def _send(port: int, *pieces: bytes) -> None:
+    with suppress(OSError), connect(port) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        connection.settimeout(1)
+        connection.recv(65536)
+
+
+def _until(end: float, work: Callable[[], object]) -> None:
+    while time.monotonic() < end:
+        work()
+
+
+def image_flood(name: str) -> Attack:
+    """One image again and again."""
+    data = attack(name)
+    return lambda port, end: _until(end, lambda: post(port, data))
+
+
+def many_images_in_one(port: int, end: float) -> None:
+    """64 costly images in one inference request."""
+    image = attack("webp of 28 bytes")
+    raw = (struct.pack("<I", len(image)) + image) * 64
+    tensor = {
+        "name": "image",
+        "datatype": "BYTES",
+        "shape": [64],
+        "parameters": {"binary_data_size": len(raw)},
+    }
+    text = json.dumps({"inputs": [tensor]}).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", "/resolutions")
+    name = json.loads(connection.getresponse().read())["model"]
+    connection.close()
+    _until(
+        end,
+        lambda: post(
+            port,
+            text + raw,
+            f"/v2/models/{name}/infer",
+            inference_header_content_length=str(len(text)),
+        ),
+    )
+
+
+START = b"POST /classify HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def empty_headers(port: int, end: float) -> None:
+    """20 MB of headers without a value."""
+    _until(end, lambda: _send(port, START, *[b"a:\r\n" * 16_000] * 320))
+
+
+def one_endless_header(port: int, end: float) -> None:
+    """One header of 60 MB."""
+    _until(end, lambda: _send(port, START, b"a: ", *[b"b" * 65_536] * 1000))
+
+
+def pipelined(port: int, end: float) -> None:
+    """12 MB of requests whose answers nobody reads."""
+    one = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    _until(end, lambda: _send(port, *[one * 2000] * 150))
+
+
+def announced(port: int, end: float) -> None:
+    """Bodies that are announced and never sent."""
+    held = []
+    for _ in range(40):
+        with suppress(OSError):
+            connection = connect(port)
+            connection.sendall(START + b"Content-Length: 19000000\r\n\r\n")
+            held.append(connection)
+    time.sleep(max(0.0, end - time.monotonic()))
+    for connection in held:
+        connection.close()
+
+
+def tiny_chunks(port: int, end: float) -> None:
+    """A body in a million chunks of one byte."""
+    head = START + b"Transfer-Encoding: chunked\r\n\r\n"
+    _until(end, lambda: _send(port, head, *[b"1\r\na\r\n" * 10_000] * 100))
+
+
+def form_of_parts(port: int, end: float) -> None:
+    """20 MB of tiny parts with empty headers."""
+    part = b"--b\r\n" + b"a:\r\n" * 8 + b"\r\n\r\n"
+    body = part * (20_000_000 // len(part))
+    _until(end, lambda: post(port, body, content_type="multipart/form-data; boundary=b"))
+
+
+def form_of_dashes(port: int, end: float) -> None:
+    """20 MB in which every line begins like a boundary."""
+    body = b'--b\r\nContent-Disposition: form-data; name="image"\r\n\r\n' + b"\r\n--" * 4_900_000
+    _until(end, lambda: post(port, body, content_type="multipart/form-data; boundary=b"))
+
+
+def idle_connections(count: int) -> Attack:
+    """So many connections that say nothing, and some that say empty lines."""
+
+    def work(port: int, end: float) -> None:
+        held = []
+        for i in range(count):
+            with suppress(OSError):
+                connection = connect(port)
+                if i % 2:
+                    connection.sendall(b"\r\n")
+                held.append(connection)
+        while time.monotonic() < end:
+            for connection in held[::2]:
+                with suppress(OSError):
+                    connection.sendall(b"\r\n")
+            time.sleep(0.5)
+        for connection in held:
+            connection.close()
+
+    return work
+
+
+def pins(port: int, end: float) -> None:
+    """Every resolution from 32 to 512, at random."""
+    rng = random.Random(1)
+    _until(end, lambda: post(port, jpeg(), f"/classify?resolution={rng.randrange(32, 513)}"))
+
+
+def pins_without_a_budget(port: int, end: float) -> None:
+    """The largest resolution, again and again."""
+    _until(end, lambda: post(port, jpeg(), "/classify?resolution=512"))
+
+
+def budgets_of_ten_thousand_digits(port: int, end: float) -> None:
+    """Budgets that are long to keep."""
+    rng = random.Random(2)
+    _until(
+        end,
+        lambda: post(port, jpeg(), X_Budget_Ms="0" * 30_000 + str(rng.randrange(10**9))),
+    )
+
+
+WIRE: dict[str, Attack] = {
+    "headers without a value": empty_headers,
+    "one endless header": one_endless_header,
+    "pipelined requests": pipelined,
+    "announced bodies": announced,
+    "tiny chunks": tiny_chunks,
+    "form of parts": form_of_parts,
+    "form of dashes": form_of_dashes,
+    "idle connections": idle_connections(2000),
+    "64 images in one request": many_images_in_one,
+    "pins of all resolutions": pins,
+    "pins of 512 px": pins_without_a_budget,
+    "long budgets": budgets_of_ten_thousand_digits,
+}

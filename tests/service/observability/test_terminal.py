@@ -1,0 +1,83 @@
+"""The log as a person sees it."""
+
+import io
+import logging
+import re
+
+import pytest
+
+from service.observability.terminal import TerminalHandler
+
+
+@pytest.fixture
+def shown():
+    out = io.StringIO()
+    handler = TerminalHandler(out)
+    loggers = [logging.getLogger(n) for n in ("service.x", "service.request", "uvicorn.error")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    yield out
+    for logger in loggers:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+
+
+def plain(out):
+    return re.sub(r"\033\[\d*[mK]", "", out.getvalue())
+
+
+def test_ready_says_where_and_what_to_paste(shown):
+    facts = {"ready_s": 1.94, "address": "http://127.0.0.1:8000"}
+    logging.getLogger("service.x").info("ready", extra={"facts": facts})
+    assert plain(shown).startswith("Ready after 1.9 s. Open http://127.0.0.1:8000, or paste:\n")
+    assert "curl --data-binary @photo.jpg 'http://127.0.0.1:8000/classify?budget_ms=20'" in plain(
+        shown
+    )
+
+
+def test_a_bar_is_replaced_by_what_follows(shown):
+    logger = logging.getLogger("service.x")
+    logger.info("points complete", extra={"progress": (1, 2)})
+    logger.info("points complete", extra={"progress": (2, 2)})
+    logger.warning("look here")
+    assert plain(shown).split("\r") == [
+        "━" * 24 + " 1 of 2 points complete",
+        "━" * 24 + " 2 of 2 points complete",
+        "look here\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        (
+            {
+                "status": 200,
+                "total_ms": 8.31,
+                "budget_ms": 20.0,
+                "met": True,
+                "resolution": 224,
+                "precision": "int8",
+                "decode_ms": 2.0,
+                "queue_ms": 0.0,
+                "forward_ms": 5.1,
+            },
+            "200      8.3 ms  of 20  224 px int8  decode 2.0, wait 0.0, run 5.1\n",
+        ),
+        (
+            {"status": 429, "total_ms": 0.2, "error": "overloaded", "reason": "try later"},
+            "429      0.2 ms  overloaded: try later\n",
+        ),
+    ],
+)
+def test_a_request_is_one_line(shown, facts, line):
+    logging.getLogger("service.request").info("classify", extra={"facts": facts})
+    assert plain(shown) == line
+
+
+def test_the_web_server_is_shown_if_it_complains(shown):
+    logging.getLogger("uvicorn.error").info("Started server process")
+    assert plain(shown) == ""
+    logging.getLogger("uvicorn.error").warning("oh")
+    assert plain(shown) == "oh\n"

@@ -1,0 +1,40 @@
+"""Many replicas on one virtual clock."""
+
+import pytest
+
+from service.fleet.routing import ROUTERS
+from service.replay.fleet import bursty, make_fleet
+from service.replay.traces import Arrival
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_every_request_has_an_end(router):
+    trace = bursty(3, 1.0, 1.3)
+    result = make_fleet(3, router).run(trace)
+    assert result.offered == len(trace) > 100
+    assert result.in_time + result.late + result.refused == result.offered
+    assert 0 < result.per_offered < 0.75
+
+
+def test_a_replica_is_idle_where_the_router_sends_nothing():
+    fleet = make_fleet(2, "round-robin")
+    fleet.choose = lambda *_: 1
+    result = fleet.run([Arrival(10.0 * i, 100.0) for i in range(20)])
+    assert fleet.replicas[0].result.offered == 0
+    assert result.in_time == fleet.replicas[1].result.in_time == 20
+
+
+def test_views_follow_what_is_sent_and_what_comes_back():
+    fleet = make_fleet(2, "headroom")
+    fleet.run([Arrival(5.0 * i, 100.0) for i in range(40)])
+    for replica in fleet.replicas:
+        assert replica.view.inside == 0
+        assert replica.view.headroom is not None
+
+
+def test_a_slow_replica_gets_less():
+    trace = [Arrival(8.0 * i, 60.0) for i in range(150)]
+    fleet = make_fleet(2, "headroom", paces=(1.0, 6.0))
+    fleet.run(trace)
+    fast, slow = (replica.result.offered for replica in fleet.replicas)
+    assert fast > 2 * slow

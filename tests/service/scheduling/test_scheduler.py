@@ -1,0 +1,64 @@
+"""What the scheduler learns from what became of requests."""
+
+from service.scheduling.deciding import Verdict
+from service.scheduling.schedule import Schedule
+from service.scheduling.scheduler import Scheduler
+from tests.service.scheduling.points import LISTINGS, model, request
+
+
+def made():
+    return Scheduler(model(), Schedule(), LISTINGS)
+
+
+def enter(scheduler, budget_ms, now_ms, **more):
+    asked = request(budget_ms, now_ms, **more)
+    assert scheduler.door(asked, now_ms) is None
+    decision = scheduler.decide(asked, now_ms)
+    return asked, decision
+
+
+def run(scheduler, now_ms, took_ms):
+    plan = scheduler.next(now_ms, lambda _: False)
+    scheduler.started(plan, now_ms)
+    scheduler.finished(plan, (now_ms, now_ms + took_ms), now_ms + took_ms)
+    return plan
+
+
+def test_a_promise_given_up_in_the_queue_is_broken():
+    scheduler = made()
+    before = scheduler.whole.busy.bound
+    enter(scheduler, 50.0, 0.0)
+    waiting, decision = enter(scheduler, 50.0, 1.0)
+    assert decision.verdict is Verdict.SERVE
+    scheduler.wait(waiting, 2.0)
+    plan = scheduler.next(50.9, lambda _: False)  # in time by the clock, but not to be answered
+    assert plan.expired == [waiting]
+    scheduler.answered(waiting, 50.9)
+    assert (scheduler.calibration.promised, scheduler.calibration.kept) == (1, 0)
+    assert scheduler.whole.busy.bound > before
+
+
+def test_waiting_under_load_does_not_count_as_what_a_lone_request_takes():
+    scheduler = made()
+    first, _ = enter(scheduler, 50.0, 0.0)
+    second, _ = enter(scheduler, 50.0, 0.1)
+    for asked in (first, second):
+        scheduler.wait(asked, 1.0)
+    while len(scheduler):
+        run(scheduler, 1.0, 5.0)
+    alone = scheduler.model.overhead_ms()
+    for asked in (first, second):
+        asked.timing.forward, asked.timing.total = 5.0, 40.0
+        scheduler.answered(asked, asked.started_ms + 40.0)
+    assert scheduler.model.overhead_ms() == alone
+    assert scheduler.model.overhead_ms(alone=False) > alone
+    assert scheduler.whole.alone.at(0.99) < 2  # the first was alone when it came, and then joined
+
+
+def test_a_request_without_a_promise_keeps_its_place_while_it_has_a_chance():
+    likely, decision = enter(made(), 1.6, 0.0)
+    assert decision.verdict is Verdict.LATE
+    assert likely.due_ms == likely.deadline_ms
+    hopeless, decision = enter(made(), 0.5, 0.0)
+    assert decision.verdict is Verdict.LATE
+    assert hopeless.due_ms > hopeless.deadline_ms

@@ -1,0 +1,203 @@
+"""An engine whose device is lost, or in which a batch hangs, is given up; a full one is not."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import weakref
+
+import pytest
+import torch
+
+from san_core.bundle import load
+from service import app
+from service.app import make_service
+from service.commands import serve
+from service.commands.serve import EXIT_ENGINE_LOST
+from service.engines.base import EngineTraits
+from service.engines.cuda_engine import CudaEngine
+from service.errors import EngineLostError
+from service.serving import watchdog
+from tests.service.conftest import picture, serving, until
+from tests.service.engines.graph_device import FailingDevice
+
+
+class Device(FailingDevice):
+    """Building beside running, as CUDA does: nobody is asked where it is."""
+
+    def _inside(self, where):
+        self.where = "running"
+        yield
+
+    def pinned(self, elements, dtype):
+        return torch.zeros(elements, dtype=dtype)
+
+    def capture(self, work, warm_up):
+        warm_up()
+        return lambda: self.do("replay", work)
+
+
+def make(bundle, device):
+    return CudaEngine(bundle, threads=1, max_batch=2, device="cuda", graphs=device)
+
+
+def test_a_lost_device_is_told_and_ends_the_process(make_settings, tiny_bundle):
+    device = Device()
+    settings = make_settings()
+    with serving(settings, engine=make(load(tiny_bundle), device)) as running:
+        fatal = []
+        running.service.on_fatal = fatal.append
+        with running.client() as client:
+            assert client.post("/classify", content=picture()).status_code == 200
+            device.fails["replay"] = [torch.AcceleratorError("CUDA error: device lost")]
+            answer = client.post("/classify", content=picture(seed=1))
+            assert answer.status_code == 503
+            assert "retry-after" in answer.headers
+            until(lambda: fatal)
+            assert isinstance(fatal[0], EngineLostError)
+            assert client.get("/readyz").status_code == 503
+            assert client.post("/classify", content=picture()).status_code == 503
+
+
+LOST = """
+import socket, sys, threading, time
+from pathlib import Path
+import httpx, torch
+from service import app
+from service.commands.serve import serve
+from service.settings import Settings
+from tests.service.conftest import picture
+from tests.service.serving.test_watchdog import Device, make
+
+class Hanging(Device):
+    def close(self):
+        time.sleep(3600)
+
+device = Hanging()
+app.choose_engine = lambda _, bundle: make(bundle, device)
+with socket.create_server(("127.0.0.1", 0)) as free:
+    port = free.getsockname()[1]
+
+def lose():
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.05)
+        device.fails["replay"] = [torch.AcceleratorError("CUDA error: device lost")]
+        assert client.post("/classify", content=picture()).status_code == 503
+
+threading.Thread(target=lose, daemon=True).start()
+serve(
+    Settings(
+        bundle=sys.argv[1], cache_dir=sys.argv[2], port=port, max_batch=2, engine="torch",
+        device="cpu", engine_threads=1, decode_threads=1,
+    )
+)
+"""
+
+
+def test_the_process_ends_with_its_own_code_even_if_the_device_hangs(tiny_bundle, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LOST, str(tiny_bundle), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == EXIT_ENGINE_LOST, done.stderr
+
+
+def test_a_worker_whose_device_is_lost_ends_for_the_supervisor_to_start_another(
+    make_settings, monkeypatch
+):
+    made, codes = [], []
+
+    def noted(settings):
+        made.append(make_service(settings))
+        return made[-1]
+
+    monkeypatch.setattr(app, "make_service", noted)
+    monkeypatch.setattr(serve, "_EXIT_WITHIN_S", 0.0)
+    monkeypatch.setattr(serve.os, "_exit", codes.append)
+    serve.make_worker(make_settings())
+    made[0].on_fatal(ValueError("of the bundle"))
+    made[0].on_fatal(EngineLostError("gone"))
+    until(lambda: codes == [EXIT_ENGINE_LOST])
+
+
+def test_batches_of_a_point_that_was_built_for_a_request_are_captured_behind_it(
+    make_settings, tiny_bundle
+):
+    engine = make(load(tiny_bundle), Device())
+    with serving(make_settings(), engine=engine) as running, running.client() as client:
+        answer = client.post("/classify?resolution=40", content=picture())
+        assert answer.status_code == 200
+        cache = running.service.deployment.cache
+        [point] = [p for p in cache.points() if p.resolution == 40]
+        until(lambda: cache.peek(point).body.captured == (1, 2))
+
+
+def test_a_full_device_is_a_503_and_serves_on(make_settings, tiny_bundle):
+    device = Device()
+    with (
+        serving(make_settings(), engine=make(load(tiny_bundle), device)) as running,
+        running.client() as client,
+    ):
+        full = torch.OutOfMemoryError("CUDA out of memory")
+        device.fails["replay"] = [full, full]
+        assert client.post("/classify", content=picture()).status_code == 503
+        device.fails.clear()
+        assert client.post("/classify", content=picture()).status_code == 200
+        assert client.get("/readyz").status_code == 200
+
+
+class Pool:
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def longest_s(self):
+        return self.seconds
+
+
+def test_a_batch_that_hangs_is_noticed():
+    assert watchdog.verdict(None, Pool(0.2)) is None
+    hung = watchdog.verdict(None, Pool(watchdog.HANGS_S + 1))
+    assert "hangs" in str(hung)
+
+
+def test_the_first_deployment_is_gone_after_a_reload(make_settings, tiny_bundle, monkeypatch):
+    """With its engine and its meta network: on a GPU they are most of the memory."""
+    made = []
+
+    def choose(_, bundle):
+        engine = make(bundle, Device())
+        made.append((weakref.ref(engine), weakref.ref(bundle.network)))
+        return engine
+
+    monkeypatch.setattr(app, "choose_engine", choose)
+    with serving(make_settings()) as running, running.client() as client:
+        assert client.post("/admin/reload").status_code == 200
+        assert client.post("/classify", content=picture()).status_code == 200
+
+        def gone():
+            gc.collect()
+            return all(reference() is None for reference in made[0])
+
+        until(gone)
+        assert made[1][0]() is not None
+
+
+def test_networks_take_no_more_than_the_device_has_room_for(make_settings, tiny_bundle):
+    engine = make(load(tiny_bundle), Device())
+    engine.traits = EngineTraits(in_flight=2, pads=True, room_bytes=123_000_000)
+    with serving(make_settings(), engine=engine) as running:
+        assert running.service.deployment.cache.capacity_bytes == 123_000_000
+        # It takes two batches at a time: a thread for each.
+        assert running.service.deployment.executor._in_flight == 2
+        assert len(running.service.machinery.engine_thread._threads) == 2
+
+
+@pytest.mark.parametrize(("cores", "decoders"), [(1, 1), (2, 1), (4, 2), (16, 14)])
+def test_on_a_gpu_the_cores_decode(cores, decoders):
+    assert app.plan_cores(cores, "gpu").decode == decoders
+    assert app.plan_cores(cores, "gpu").engine == 1

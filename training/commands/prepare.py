@@ -1,0 +1,59 @@
+"""`san prepare`: int8 and measured accuracy for a bundle, the last step before serving it."""
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+from san_core.errors import SanError
+
+HELP = """Add int8 and measured accuracy to a bundle, so that the service can choose by both.
+
+int8 needs images of any kind, accuracy needs labelled ones. Without labels the accuracy stays
+unknown: the service then takes larger to be better and claims no accuracy."""
+
+EXAMPLES = """examples:
+  san prepare mine.safetensors --data labelled/ -o ready.safetensors
+  san prepare mine.safetensors --images photos/ --data labelled/ --in-place"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the bundle to prepare")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="labelled images: DIR/CLASS/… or DIR/val/CLASS/…"
+    )
+    parser.add_argument(
+        "--images", type=Path, metavar="DIR", help="images for int8 (default: those of --data)"
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("-o", "--output", type=Path, metavar="BUNDLE", help="the bundle to write")
+    where.add_argument("--in-place", action="store_true", help="change BUNDLE itself")
+    parser.add_argument(
+        "--limit", type=int, default=0, metavar="N", help="labelled images to use (default: all)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Quantize, then evaluate in both precisions, then say what is next."""
+    if args.data is None and args.images is None:
+        raise SanError("Say where images are: --data DIR for labelled ones, --images DIR for any.")
+    target = args.bundle if args.in_place else args.output
+    _run("quantize", [args.bundle, "--images", args.images or args.data, "-o", target])
+    if args.data is None:
+        print("No labelled images were given, so the accuracy is not known: add --data DIR.")
+    else:
+        limit = ["--limit", args.limit]
+        code = _run("evaluate", [target, "--data", args.data, "--precisions", "float,int8", *limit])
+        if code:
+            return code
+    print(f"{target} is ready. Serve it: san serve {target}")
+    return 0
+
+
+def _run(name: str, arguments: list[object]) -> int:
+    """Run another command as if it had been typed."""
+    command = import_module(f"training.commands.{name}")
+    parser = argparse.ArgumentParser(prog=f"san {name}")
+    command.add_arguments(parser)
+    code: int = command.run(parser.parse_args([str(argument) for argument in arguments]))
+    return code

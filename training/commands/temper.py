@@ -1,0 +1,121 @@
+"""`san temper`: a temperature for every trained resolution, from images without labels."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from torch import Tensor
+
+from san_core import bundle as bundles
+from san_core.bundle import Bundle
+from training.commands.options import at_least, resolutions
+from training.data.folder import ImageFolder, index_unlabelled
+from training.distributed import choose_device
+from training.errors import RecipeError
+from training.evaluation.calibrate import images_at
+from training.evaluation.confidence import (
+    confidence,
+    expected_accuracy,
+    logits_of,
+    temperature_for,
+)
+from training.export import stored_type
+
+HELP = "Make a bundle's scores mean what they say: a temperature per resolution, without labels."
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
+    if not 0 < share < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return share
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument(
+        "--judge",
+        type=Path,
+        required=True,
+        metavar="BUNDLE",
+        help="a bundle with the same classes that was trained on its own, the better the better: "
+        "how often both say the same stands for how often the network is right",
+    )
+    parser.add_argument(
+        "--judge-accuracy",
+        type=_share,
+        metavar="SHARE",
+        help="how often the judge is right on such images, 0 to 1, as published say: its scores "
+        "for the network's answers then take the place of yes or no",
+    )
+    parser.add_argument(
+        "--images",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="images like those that will be classified, none that either was trained on",
+    )
+    parser.add_argument(
+        "--also",
+        type=resolutions,
+        default=(),
+        metavar="T,T",
+        help="resolutions between the trained ones that get a temperature of their own, found in "
+        "mode data_free; others are interpolated",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="BUNDLE", help="write here instead of in place"
+    )
+    parser.add_argument("--limit", type=at_least(0), default=1000, help="images to use; 0 is all")
+    parser.add_argument("--workers", type=at_least(-1), default=-1)
+    parser.add_argument("--device", default="cpu")
+
+
+def _logits(
+    bundle: Bundle, resolution: int, folder: ImageFolder, args: argparse.Namespace
+) -> Tensor:
+    device = choose_device(args.device)
+    images = images_at(
+        folder, resolution, bundle.manifest.preprocessing, device, workers=args.workers
+    )
+    return logits_of(bundle.network, resolution, images)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare with the judge at every resolution and write the temperatures."""
+    device = choose_device(args.device)
+    loaded, judge = bundles.load(args.bundle, device), bundles.load(args.judge, device)
+    if loaded.manifest.classes != judge.manifest.classes:
+        raise RecipeError("The judge has other classes than the bundle.")
+    folder = index_unlabelled(args.images).limited(args.limit)
+    network = loaded.network
+    network.temperatures = ()
+    verdicts = _logits(judge, judge.network.resolutions[0], folder, args)
+    found = []
+    print("resolution   agrees with the judge   expected right   mean score   temperature")
+    for resolution in sorted({*network.resolutions, *args.also}):
+        logits = _logits(loaded, resolution, folder, args)
+        answers = logits.argmax(1)
+        agreement = expected_accuracy(answers, verdicts, None)
+        rate = expected_accuracy(answers, verdicts, args.judge_accuracy)
+        temperature = round(temperature_for(logits, rate), 4)
+        found.append((resolution, temperature))
+        print(
+            f"{resolution:>10} {agreement:>23.1%} {rate:>16.1%} {confidence(logits, 1.0):>12.3f} "
+            f"{temperature:>13}"
+        )
+    network.temperatures = tuple(found)
+    told = {"judge": judge.manifest.name, "images": len(verdicts)}
+    if args.judge_accuracy is not None:
+        told["judge_accuracy"] = args.judge_accuracy
+    provenance = loaded.manifest.provenance | {"temperatures": told}
+    manifest = loaded.manifest.model_copy(update={"provenance": provenance})
+    target = args.output or args.bundle
+    kept = stored_type(args.bundle)
+    bundles.save(target, network.cpu(), manifest, dtype=kept, extras=loaded.extras)
+    print(f"Wrote {target}.", file=sys.stderr)
+    return 0

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import document
+from benchmarks.reporting import document
 
 ORDER = (
     "start", "generation", "engines", "decode", "overhead", "budgets", "end_to_end", "load",

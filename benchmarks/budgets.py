@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import overload, soak
-from benchmarks.options import parser, report
-from benchmarks.our_service import OurService, classify
-from benchmarks.photo import photo
-from benchmarks.plotting import OURS, axes, save
-from benchmarks.results import Check, Report, ms, summarise, table
-from benchmarks.wire import Client
+from benchmarks.driving import overload, soak
+from benchmarks.driving.photo import photo
+from benchmarks.driving.wire import Client
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.plotting import OURS, axes, save
+from benchmarks.reporting.results import Check, Report, ms, summarise, table
+from benchmarks.servers.our_service import OurService, classify
 
 BUDGETS_MS = (5.0, 10.0, 20.0, 50.0, 100.0)
 

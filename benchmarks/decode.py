@@ -20,18 +20,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.networks import chosen
-from benchmarks.options import parser, report
-from benchmarks.our_service import OurService, classify
-from benchmarks.photo import photo
-from benchmarks.plotting import OURS, PEERS, axes, save
-from benchmarks.results import Check, Report, ratio, summarise, table
-from benchmarks.turns import Call, in_turns
-from benchmarks.wire import Client
+from benchmarks.driving.photo import photo
+from benchmarks.driving.turns import Call, in_turns
+from benchmarks.driving.wire import Client
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.plotting import OURS, PEERS, axes, save
+from benchmarks.reporting.results import Check, Report, ratio, summarise, table
+from benchmarks.servers.networks import chosen
+from benchmarks.servers.our_service import OurService, classify
 from san_core.bundle import Bundle
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import Preprocessing, decode
-from service.engines.openvino_engine import OpenVinoEngine
+from service.engines.openvino.engine import OpenVinoEngine
 from service.images import jpeg
 from training.data.folder import index_for_classes, validation_root
 

@@ -11,8 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.plotting import OURS, PEERS, axes, save
-from benchmarks.results import table
+from benchmarks.reporting.plotting import OURS, PEERS, axes, save
+from benchmarks.reporting.results import table
 from san_core.bundle import Accuracy, Manifest, read_manifest
 from san_core.frontier import Precision
 

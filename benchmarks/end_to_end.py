@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contest import Contest, add_options, contest
-from benchmarks.entrants import CLIENTS, Entrant, Pace, take_turns, throughput, usual
-from benchmarks.options import parser, report
-from benchmarks.our_service import OurService, classify
-from benchmarks.own_parts import Parts, most_per_s
+from benchmarks.driving.entrants import CLIENTS, Entrant, Pace, take_turns, throughput, usual
 from benchmarks.peers.environments import version
 from benchmarks.peers.registry import Peer, PeerEngine, Setup
-from benchmarks.plotting import OURS, PEERS, axes, plain_numbers, save
-from benchmarks.processes import ServerError
-from benchmarks.results import Check, Report, ratio, summarise, table
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.plotting import OURS, PEERS, axes, plain_numbers, save
+from benchmarks.reporting.results import Check, Report, ratio, summarise, table
+from benchmarks.servers.contest import Contest, add_options, contest
+from benchmarks.servers.our_service import OurService, classify
+from benchmarks.servers.own_parts import Parts, most_per_s
+from benchmarks.servers.processes import ServerError
 from san_core.frontier import OperatingPoint
 from service.runtime.cores import available_cores
 

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.networks import chosen
-from benchmarks.options import parser, report
-from benchmarks.plotting import OURS, PEERS, axes, plain_numbers, save
-from benchmarks.results import Check, Report, ratio, summarise, table
-from benchmarks.turns import Call, in_turns
+from benchmarks.driving.turns import Call, in_turns
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.plotting import OURS, PEERS, axes, plain_numbers, save
+from benchmarks.reporting.results import Check, Report, ratio, summarise, table
+from benchmarks.servers.networks import chosen
 from san_core.bundle import Bundle
-from san_core.cost import cost
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from service.engines.openvino_engine import OpenVinoEngine
+from san_core.network.cost import cost
+from service.engines.openvino.engine import OpenVinoEngine
 from service.engines.torch_engine import TorchEngine
 from service.runtime.cores import available_cores
 

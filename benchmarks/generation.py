@@ -18,14 +18,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.networks import DEFAULT_ARCHITECTURE, untrained
-from benchmarks.options import parser, report
-from benchmarks.plotting import OURS, PEERS, axes, save
-from benchmarks.results import Check, Report, ratio, summarise, table
-from benchmarks.turns import Call, in_turns
-from san_core.folding import FoldedArchitecture
-from san_core.generation import KernelBuffer
+from benchmarks.driving.turns import Call, in_turns
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.plotting import OURS, PEERS, axes, save
+from benchmarks.reporting.results import Check, Report, ratio, summarise, table
+from benchmarks.servers.networks import DEFAULT_ARCHITECTURE, untrained
+from san_core.main_network.folding import FoldedArchitecture
 from san_core.mode import Mode
+from san_core.network.generation import KernelBuffer
 
 ARCHITECTURES = ("resnet50", "mobilenet_v2", DEFAULT_ARCHITECTURE)
 BOUND = 1.5

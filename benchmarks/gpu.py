@@ -23,17 +23,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.networks import chosen
-from benchmarks.options import parser
-from benchmarks.our_service import OurService, classify
-from benchmarks.photo import photo
-from benchmarks.results import table
-from benchmarks.wire import Client, post
+from benchmarks.driving.photo import photo
+from benchmarks.driving.wire import Client, post
+from benchmarks.reporting.options import parser
+from benchmarks.reporting.results import table
+from benchmarks.servers.networks import chosen
+from benchmarks.servers.our_service import OurService, classify
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.engines.base import Engine, RunnableNetwork
-from service.engines.cuda_engine import CudaEngine
-from service.engines.self_test import TOLERANCE
+from service.engines.cuda.engine import CudaEngine
+from service.engines.cuda.self_test import TOLERANCE
 from service.engines.torch_engine import TorchEngine
 from service.errors import EngineFullError, EngineUnavailableError
 from service.runtime.cores import available_cores

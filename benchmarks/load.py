@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.arrivals import Arrivals, schedule
-from benchmarks.contest import Contest, add_options, contest
-from benchmarks.open_loop import Sample, capacity, open_loop
-from benchmarks.options import parser, report
-from benchmarks.our_service import classify
+from benchmarks.driving.arrivals import Arrivals, schedule
+from benchmarks.driving.open_loop import Sample, capacity, open_loop
 from benchmarks.peers.registry import Peer, PeerEngine, Setup
-from benchmarks.plotting import OURS, PEERS, axes, save
-from benchmarks.processes import Server, ServerError
-from benchmarks.results import Check, Report, ms, table
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.plotting import OURS, PEERS, axes, save
+from benchmarks.reporting.results import Check, Report, ms, table
+from benchmarks.servers.contest import Contest, add_options, contest
+from benchmarks.servers.our_service import classify
+from benchmarks.servers.processes import Server, ServerError
 
 LOADS = (0.5, 0.8, 1.0, 1.5, 2.0, 4.0)
 _GIVE_UP_S = 1.0

@@ -24,15 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.options import parser, report
-from benchmarks.our_service import OurService, Point, classify
-from benchmarks.own_parts import Parts
-from benchmarks.photo import photo
-from benchmarks.plotting import OURS, PEERS, axes, save
-from benchmarks.processes import Server, free_port
-from benchmarks.results import Check, Report, summarise, table
-from benchmarks.turns import Rounds, in_turns
-from benchmarks.wire import Client
+from benchmarks.driving.photo import photo
+from benchmarks.driving.turns import Rounds, in_turns
+from benchmarks.driving.wire import Client
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.plotting import OURS, PEERS, axes, save
+from benchmarks.reporting.results import Check, Report, summarise, table
+from benchmarks.servers.our_service import OurService, Point, classify
+from benchmarks.servers.own_parts import Parts
+from benchmarks.servers.processes import Server, free_port
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 
@@ -44,7 +44,13 @@ PARTS = ("decode", "forward", "http", "whole", "same")
 def bare_server(*arguments: object) -> Iterator[Client]:
     """A bare Starlette server, and a connection to it."""
     port = free_port()
-    command = [sys.executable, "-m", "benchmarks.bare_server", str(port), *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.servers.bare_server",
+        str(port),
+        *map(str, arguments),
+    ]
     with Server("bare Starlette", command, port) as server:
         server.await_answer("/", 60, lambda answer: answer.status == 404)
         with Client(port) as client:

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.photo import photo
-from benchmarks.ray_cluster import DEFAULT_ROUTER, Cluster
+from benchmarks.driving.photo import photo
+from benchmarks.servers.ray_cluster import DEFAULT_ROUTER, Cluster
 
 ROUTERS = {"Ray's default": DEFAULT_ROUTER, "headroom": "deploy.ray_serve.router:HeadroomRouter"}
 LOOPS = 3

@@ -17,18 +17,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.options import parser, report
-from benchmarks.our_service import OurService, classify
+from benchmarks.driving.photo import photo
+from benchmarks.driving.wire import Client, get
 from benchmarks.peers.export import export_network
 from benchmarks.peers.registry import PeerEngine, Setup, select
 from benchmarks.peers.running import PeerServer
-from benchmarks.photo import photo
-from benchmarks.processes import Server
-from benchmarks.results import Check, Report, table
-from benchmarks.wire import Client, get
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.results import Check, Report, table
+from benchmarks.servers.our_service import OurService, classify
+from benchmarks.servers.processes import Server
 from san_core.bundle import load
-from service.engines.cpu_probe import probe
-from service.engines.disk_cache import user_cache
+from service.engines.openvino.cpu_probe import probe
+from service.engines.openvino.disk_cache import user_cache
 
 _RESOLUTION = 224
 _UNSEEN = (216, 184, 152, 120, 88)

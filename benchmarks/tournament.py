@@ -17,14 +17,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contest import add_options, contest
+from benchmarks.driving.open_loop import capacity, open_loop
 from benchmarks.load import measure
-from benchmarks.open_loop import capacity, open_loop
-from benchmarks.options import parser, report
-from benchmarks.our_service import START_SECONDS, OurService, classify
 from benchmarks.peers.registry import PeerEngine, Setup
-from benchmarks.processes import Server, free_port
-from benchmarks.results import Report, table
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.results import Report, table
+from benchmarks.servers.contest import add_options, contest
+from benchmarks.servers.our_service import START_SECONDS, OurService, classify
+from benchmarks.servers.processes import Server, free_port
 from san_core.preprocessing import ImageHeader
 from service.replay.bound import clairvoyant
 from service.replay.machine import HostModel, reference

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from benchmarks.photo import photo
+from benchmarks.driving.photo import photo
 from service.app import make_app, make_service
-from service.http.server import Server, server_config
+from service.http.connection.server import Server, server_config
 from service.settings import Settings
 
 ROOT = Path(__file__).parents[1]

@@ -20,12 +20,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from benchmarks.options import parser, report
-from benchmarks.results import Check, Report, ratio, summarise, table
-from benchmarks.turns import Call, in_turns
-from san_core.architectures import build
-from san_core.network_config import NetworkConfig
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from benchmarks.driving.turns import Call, in_turns
+from benchmarks.reporting.options import parser, report
+from benchmarks.reporting.results import Check, Report, ratio, summarise, table
+from san_core.network.architectures import build
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.loop.gradients import FlatGradients
 from training.loop.objective import Batch, MixedScale, Passes
 from training.memory import keep_freed_memory

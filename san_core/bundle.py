@@ -40,7 +40,7 @@ from san_core.errors import (
 )
 from san_core.frontier import OperatingPoint, Precision
 from san_core.mode import Mode
-from san_core.network_config import NetworkConfig, Temperatures
+from san_core.network.network_config import NetworkConfig, Temperatures
 from san_core.preprocessing import Preprocessing
 from san_core.resolution import check_resolution
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from san_core.classification import Prediction
-    from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+    from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
 Array = NDArray[Any]
 
@@ -382,7 +382,7 @@ def _make_network(
     """Make the network of its tensors; those in float32 stay where they are."""
     import torch
 
-    from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+    from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
     network = ScaleAdaptiveNetwork(manifest.network, initialisation=None)
     network.temperatures = manifest.temperatures

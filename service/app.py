@@ -17,13 +17,13 @@ from san_core.bundle import Bundle
 from san_core.errors import SanError
 from service.engines.base import Engine
 from service.errors import EngineUnavailableError
-from service.http.auth import Authentication, Keys
+from service.http.access.auth import Authentication, Keys
+from service.http.access.limits import ClientLimits
+from service.http.access.origin import OriginCheck
+from service.http.access.route_facts import RouteTable
 from service.http.exporter import Exporter
-from service.http.limits import ClientLimits
 from service.http.middleware import FastPath, Problems, RequestId, TrailingSlash
 from service.http.openapi import Api
-from service.http.origin import OriginCheck
-from service.http.route_facts import RouteTable
 from service.http.routes.candidate import candidate_router
 from service.http.routes.classify import (
     ClassifyEndpoint,
@@ -45,7 +45,7 @@ from service.runtime.cores import available_cores, plan_cores
 from service.runtime.thread_pool import Workers
 from service.scheduling.pricing import Host
 from service.scheduling.schedule import Schedule
-from service.serving.deployment import Machinery
+from service.serving.bundles.deployment import Machinery
 from service.serving.service import Service
 from service.settings import MEGA, Settings
 
@@ -79,7 +79,7 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
     gpu = wants_gpu(settings)
     if settings.engine != "torch" and not gpu:
         try:
-            module = importlib.import_module("service.engines.openvino_engine")
+            module = importlib.import_module("service.engines.openvino.engine")
             engine: Engine = module.OpenVinoEngine(
                 bundle,
                 threads=threads("openvino"),
@@ -108,7 +108,7 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
 
 def _on_gpu(settings: Settings, bundle: Bundle) -> Engine:
     """CUDA graphs; on the CPU if nobody named the GPU and it cannot be used: full, or broken."""
-    from service.engines.cuda_engine import CudaEngine
+    from service.engines.cuda.engine import CudaEngine
 
     try:
         return CudaEngine(bundle, threads=1, max_batch=settings.max_batch, device=settings.device)

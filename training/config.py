@@ -16,7 +16,7 @@ from pydantic import (
 
 from san_core.command_line import add_fields
 from san_core.errors import ResolutionError
-from san_core.network_config import MetaLearnerKind
+from san_core.network.network_config import MetaLearnerKind
 from san_core.resolution import check_trained
 from training.errors import RecipeError
 

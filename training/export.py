@@ -13,8 +13,8 @@ from san_core import bundle
 from san_core.bundle import Accuracy, Manifest
 from san_core.frontier import Precision
 from san_core.mode import Mode
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.config import Recipe
 from training.evaluation.accuracy import Score
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from san_core.bundle import Accuracy, Manifest
 from san_core.bundle import load as load_bundle
-from san_core.network_config import NetworkConfig
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.config import Recipe
 from training.data.folder import ImageFolder, index_training
 from training.data.loader import Normaliser, TrainingLoader

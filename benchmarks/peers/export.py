@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from san_core.bundle import Bundle
-from san_core.export import export
 from san_core.frontier import OperatingPoint
+from san_core.main_network.export import export
 from san_core.mode import Mode
-from service.engines.cpu_probe import ISA_VARIABLE, CpuDecision, apply
+from service.engines.openvino.cpu_probe import ISA_VARIABLE, CpuDecision, apply
 
 
 def export_network(
@@ -20,7 +20,7 @@ def export_network(
     apply(decision)
     import openvino
 
-    from service.engines.openvino_engine import OpenVinoEngine
+    from service.engines.openvino.engine import OpenVinoEngine
 
     export(bundle, resolution, Mode.PROXY, directory / "network.safetensors", "safetensors")
     engine = OpenVinoEngine(bundle, threads=1, max_batch=1, decision=decision)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from benchmarks.processes import free_port
-from benchmarks.wire import form, post
+from benchmarks.driving.wire import form, post
+from benchmarks.servers.processes import free_port
 
 HERE = Path(__file__).parent
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.peers.environments import DEFAULT_DIRECTORY, ensure
 from benchmarks.peers.registry import HERE, Peer, PeerEngine, Setup
-from benchmarks.processes import Server, free_port
+from benchmarks.servers.processes import Server, free_port
 
 
 class PeerServer(Server):

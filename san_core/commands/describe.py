@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from san_core.bundle import DEFAULT_BUNDLE, Accuracy, Bundle, load
-from san_core.cost import cost
 from san_core.mode import Mode
+from san_core.network.cost import cost
 from san_core.resolution import provenance
 
 HELP = "Show what a bundle holds."

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from san_core.bundle import load
-from san_core.export import export
+from san_core.main_network.export import export
 from san_core.mode import Mode
 
 EXAMPLES = """examples:

@@ -6,7 +6,7 @@ from pathlib import Path
 from san_core.bundle import Manifest, save
 from san_core.errors import SanError
 from san_core.labels import class_names
-from san_core.official_checkpoint import ARCHITECTURES, read_official
+from san_core.network.official_checkpoint import ARCHITECTURES, read_official
 
 HELP = "Turn a checkpoint of the paper's published code into a bundle."
 

@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     if settings.workers == 1:
         return serve(settings)
 
-    from service.http.server import server_options
+    from service.http.connection.server import server_options
     from service.processes.supervisor import supervise
 
     return supervise(partial(make_worker, settings), **server_options(settings))
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
 def make_worker(settings: Settings) -> tuple[ASGIApp, type[asyncio.Protocol]]:
     """The application and the protocol of one of several processes, made in that process."""
     from service.app import make_app, make_service
-    from service.http.server import make_protocol
+    from service.http.connection.server import make_protocol
     from service.observability.logs import configure
 
     configure(settings.log_level, settings.log_format, os.getpid())
@@ -137,7 +137,7 @@ def serve(settings: Settings) -> int:
     begun = time.perf_counter()
     listener = _bound(settings.host, settings.port)
     from service.app import make_app, make_service
-    from service.http.server import Server, server_config
+    from service.http.connection.server import Server, server_config
 
     address = _address(listener)
     logger.info("running on %s", address)

@@ -17,8 +17,8 @@ from service.errors import EngineLostError, NotFiniteError
 
 if TYPE_CHECKING:
     from san_core.bundle import Bundle
-    from san_core.cost import Cost
     from san_core.frontier import OperatingPoint
+    from san_core.network.cost import Cost
 
 
 Images = NDArray[np.uint8] | NDArray[np.float32]

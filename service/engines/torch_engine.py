@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from san_core.bundle import Bundle
-from san_core.cost import Cost, cost
-from san_core.folding import FoldedArchitecture
 from san_core.frontier import OperatingPoint
+from san_core.main_network.folding import FoldedArchitecture
+from san_core.network.cost import Cost, cost
 from service.engines.base import Images, RunnableNetwork, finite
 from service.engines.normalising import Normalise, as_tensor
 from service.errors import EngineUnavailableError

@@ -19,12 +19,12 @@ from san_core.errors import SanError
 from service.errors import Problem
 from service.grpc.messages import SERVICE, methods
 from service.grpc.translation import from_http, to_http
-from service.http.auth import Keys
-from service.http.limits import Allowance, ClientLimits
+from service.http.access.auth import Keys
+from service.http.access.limits import Allowance, ClientLimits
+from service.http.access.route_facts import Access
 from service.http.open_inference.inference import encode_answer, infer, pixel_values
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import ServerSchema, model_metadata
-from service.http.route_facts import Access
 from service.http.routes.open_inference import served
 
 if TYPE_CHECKING:

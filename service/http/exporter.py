@@ -33,7 +33,7 @@ from service.runtime.cgroups import cpu_quota, memory_limit
 
 if TYPE_CHECKING:
     from service.engines.base import Engine
-    from service.serving.deployment import Deployment
+    from service.serving.bundles.deployment import Deployment
     from service.serving.service import Service
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | InfoMetricFamily

@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from san_core.errors import SanError
 from service.errors import PROBLEM_JSON, ClientGoneError, HttpError, ParameterError, Problem
+from service.http.connection.protocol import FIRST_BYTE
 from service.http.hints import hint
-from service.http.protocol import FIRST_BYTE
 from service.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from san_core.cost import Cost
+from san_core.network.cost import Cost
 from service.engines.base import Engine
 from service.latency.model import Shape
 

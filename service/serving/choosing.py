@@ -13,7 +13,7 @@ from service.request.request import Request
 from service.request.terms import Terms
 from service.scheduling.admission import Admission
 from service.scheduling.deciding import Verdict
-from service.serving.deployment import Deployment
+from service.serving.bundles.deployment import Deployment
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from service.fleet.headroom import Headroom, few
 from service.runtime.clock import Clock
 from service.scheduling.admission import Admission
 from service.scheduling.schedule import Schedule
+from service.serving.bundles.deployment import Deployment
 from service.serving.choosing import Image, decode_ms
-from service.serving.deployment import Deployment
 
 _TYPICAL = ImageHeader("JPEG", 500, 375, 1)
 _TYPICAL_BYTES = 50_000

@@ -35,8 +35,8 @@ from service.scheduling.admission import Admission
 from service.scheduling.executor import Source
 from service.scheduling.schedule import Schedule
 from service.serving.answers import AnswerCache, Known
+from service.serving.bundles.deployment import Deployment
 from service.serving.choosing import Image, Limits, admit, decide
-from service.serving.deployment import Deployment
 
 Pixels = Images
 """An image that needs no decoding: [T, T, 3]."""

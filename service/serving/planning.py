@@ -8,8 +8,8 @@ from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader
 from service.request.request import Request
 from service.request.terms import Terms
+from service.serving.bundles.deployment import Deployment
 from service.serving.choosing import Image, considered, decode_ms
-from service.serving.deployment import Deployment
 
 
 @dataclass(frozen=True)

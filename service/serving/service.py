@@ -13,7 +13,7 @@ from pathlib import Path
 
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
-from service.engines.disk_cache import user_cache
+from service.engines.openvino.disk_cache import user_cache
 from service.errors import (
     EngineLostError,
     ParameterError,
@@ -33,19 +33,19 @@ from service.runtime.cgroups import cpu_quota
 from service.runtime.cores import available_cores
 from service.runtime.turns import turn
 from service.scheduling.admission import Admission
-from service.serving.agreement import Agreement
 from service.serving.answers import AnswerCache
+from service.serving.bundles.completion import Completion
+from service.serving.bundles.deploying import deploy
+from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery, capacity
 from service.serving.choosing import Limits
-from service.serving.completion import Completion
-from service.serving.deploying import deploy
-from service.serving.deployment import Deployment, EngineChoice, Machinery, capacity
-from service.serving.feedback import FeedbackStore, Judgement, Remembered
 from service.serving.headroom import HeadroomReport
-from service.serving.idle_sampler import Sample
 from service.serving.pipeline import Observe, Pipeline, Received, Route
-from service.serving.rerun import make_rerun
-from service.serving.rollout import Parts, Rollout
-from service.serving.verdict import Bounds
+from service.serving.quality.agreement import Agreement
+from service.serving.quality.feedback import FeedbackStore, Judgement, Remembered
+from service.serving.quality.idle_sampler import Sample
+from service.serving.quality.rerun import make_rerun
+from service.serving.quality.rollout import Parts, Rollout
+from service.serving.quality.verdict import Bounds
 from service.serving.warm_up import rehearse
 from service.serving.watchdog import verdict
 from service.settings import MEGA, Settings

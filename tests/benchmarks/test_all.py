@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import all as every
-from benchmarks.options import parser, report
+from benchmarks.reporting.options import parser, report
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks import decode
-from benchmarks.photo import photo
-from benchmarks.wire import Answer
+from benchmarks.driving.photo import photo
+from benchmarks.driving.wire import Answer
 from san_core.preprocessing import Preprocessing
 
 CLASSES = tuple(f"class {number}" for number in range(12))

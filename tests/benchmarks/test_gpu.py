@@ -6,10 +6,10 @@ import torch
 
 from benchmarks import gpu
 from san_core.frontier import OperatingPoint
-from service.engines.cuda_engine import CudaEngine
+from service.engines.cuda.engine import CudaEngine
 from service.engines.torch_engine import TorchEngine
-from tests.service.engines.graph_device import FailingDevice, NotedDevice
-from tests.service.engines.test_openvino_engine import make_bundle
+from tests.service.engines.cuda.graph_device import FailingDevice, NotedDevice
+from tests.service.engines.openvino.test_engine import make_bundle
 
 POINTS = [OperatingPoint(64), OperatingPoint(48)]
 

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from san_core.bundle import Accuracy, Manifest, save
-from san_core.cost import Cost
 from san_core.frontier import OperatingPoint
-from san_core.network_config import NetworkConfig
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.cost import Cost
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.app import make_app, make_service
-from service.http.server import Server, server_config
+from service.http.connection.server import Server, server_config
 from service.settings import Settings
 
 RUN_MS = {32: 2.0, 48: 4.0, 64: 8.0, 96: 30.0}

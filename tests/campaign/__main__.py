@@ -13,8 +13,8 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.our_service import OurService
-from benchmarks.processes import family
+from benchmarks.servers.our_service import OurService
+from benchmarks.servers.processes import family
 from tests.campaign.images import ATTACKS
 from tests.campaign.polite import PoliteClient, Verdict
 from tests.campaign.wire import WIRE, Attack, image_flood, post

@@ -8,7 +8,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from benchmarks.photo import photo
+from benchmarks.driving.photo import photo
 
 BUDGET_MS = 50.0
 PERIOD_S = 0.1

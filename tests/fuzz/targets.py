@@ -11,8 +11,8 @@ from pathlib import Path
 from san_core.bundle import read_manifest
 from san_core.errors import SanError
 from san_core.preprocessing import Preprocessing
-from service.http.multipart import form_images
 from service.http.open_inference.request import parse_request
+from service.http.upload.multipart import form_images
 from service.images import jpeg
 from service.images.formats import FORMATS
 from service.images.header import read_header

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.ray_cluster import Cluster
+from benchmarks.servers.ray_cluster import Cluster
 from tests.service.conftest import picture, write_bundle
 from tests.waiting import until
 

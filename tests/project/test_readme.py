@@ -28,7 +28,7 @@ def test_the_library_example_classifies(tmp_path, monkeypatch, capsys):
 
 
 def test_its_figures_are_those_of_the_results():
-    from benchmarks import document
+    from benchmarks.reporting import document
 
     assert document.fill(README, document.README) == README
     front = document.FRONT.read_text(encoding="utf-8")

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from san_core.network_config import NetworkConfig
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
 RESOLUTIONS = (96, 64, 48)
 

@@ -23,9 +23,9 @@ from san_core.errors import (
     TruncatedBundleError,
 )
 from san_core.mode import Mode
-from san_core.network_config import MetaLearnerKind
+from san_core.network.network_config import MetaLearnerKind
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 
 CLASSES = tuple("abcdefg")
 

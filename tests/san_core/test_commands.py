@@ -10,10 +10,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from san_cli.__main__ import COMMANDS, dispatch
-from san_core.architectures import build
 from san_core.bundle import Accuracy, Manifest, load, save
 from san_core.mode import Mode
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.architectures import build
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,12 @@ from PIL import Image
 
 from san_core.bundle import Accuracy, Manifest, save
 from san_core.mode import Mode
-from san_core.network_config import NetworkConfig
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.app import make_app, make_service
 from service.engines.base import Engine
 from service.engines.build_limits import BuildLimits
-from service.http.server import Server, server_config
+from service.http.connection.server import Server, server_config
 from service.serving.service import Service
 from service.settings import Settings
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from san_core.cost import Cost
 from san_core.frontier import OperatingPoint
+from san_core.network.cost import Cost
 
 
 class FakeClock:

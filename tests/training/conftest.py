@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from san_core.network_config import MetaLearnerKind, NetworkConfig
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.network_config import MetaLearnerKind, NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.distributed import Group
 
 CLASSES = ("circle", "stripes", "checks")

@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from san_core.network_config import NetworkConfig
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from tests.training.conftest import ARCHITECTURE, CLASSES, TinyCnn
 from training.config import Recipe
 from training.data.folder import index_training

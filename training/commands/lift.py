@@ -11,9 +11,9 @@ import torch
 
 from san_core import bundle
 from san_core.bundle import Manifest, replace_accuracy
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
 from san_core.resolution import check_resolution, check_trained
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.commands.options import at_least, resolutions
 from training.data.folder import index_for_classes, validation_root
 from training.distributed import Group

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from san_core import bundle as bundles
-from san_core.folding import FoldedArchitecture
-from san_core.quantization import PREFIX, quantisable, to_extras
+from san_core.main_network.folding import FoldedArchitecture
+from san_core.main_network.quantization import PREFIX, quantisable, to_extras
 from training.commands.options import at_least
 from training.data.folder import index_unlabelled
 from training.distributed import choose_device

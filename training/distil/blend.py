@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.lift.native import native_resolution, pupils, set_native_from
 
 SHARES = (1.0, 0.875, 0.75, 0.625, 0.5)

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from san_core.bundle import load as load_bundle
-from san_core.folding import FoldedArchitecture
+from san_core.main_network.folding import FoldedArchitecture
 from san_core.mode import Mode
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.config import Recipe, load_recipe
 from training.data.folder import ImageFolder, index_for_classes, index_unlabelled, validation_root
 from training.data.loader import Normaliser, TrainingLoader, centre_batches

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.data.folder import ImageFolder
 from training.data.loader import Normaliser, centre_batches
 from training.distributed import Group

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from san_core.private_batch_norm import AFFINE, STATISTICS
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.private_batch_norm import AFFINE, STATISTICS
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
 
 def miss_and_hit(hits: Sequence[Tensor], read: Tensor) -> list[list[float]]:

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from san_core.calibration import exact_statistics
 from san_core.mode import Mode
+from san_core.network.calibration import exact_statistics
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.data.folder import ImageFolder, index_unlabelled
 from training.data.loader import Normaliser, centre_batches
 from training.distributed import Group

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from san_core.mode import Mode
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
 _COLDEST, _HOTTEST = 0.1, 10.0
 _HALVINGS = 40

@@ -8,14 +8,14 @@ from typing import Any
 from torch import Tensor
 
 from san_core.bundle import Bundle
-from san_core.calibration import exact_statistics
-from san_core.cost import ratios
 from san_core.errors import BundleError
-from san_core.folding import FoldedArchitecture
 from san_core.frontier import Precision
+from san_core.main_network.folding import FoldedArchitecture
+from san_core.main_network.quantization import quantised_resolutions
 from san_core.mode import Mode
-from san_core.network_config import MetaLearnerKind
-from san_core.quantization import quantised_resolutions
+from san_core.network.calibration import exact_statistics
+from san_core.network.cost import ratios
+from san_core.network.network_config import MetaLearnerKind
 from san_core.resolution import Provenance, nearest, provenance
 from training.data.folder import ImageFolder
 from training.distributed import Group

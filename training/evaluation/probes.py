@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from san_core.folding import FoldedArchitecture
+from san_core.main_network.folding import FoldedArchitecture
+from san_core.main_network.quantization import Int8Simulation, ranges_for
 from san_core.mode import Mode
+from san_core.network.private_batch_norm import by_layer
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from san_core.private_batch_norm import by_layer
-from san_core.quantization import Int8Simulation, ranges_for
 from san_core.resolution import nearest
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.data.folder import ImageFolder
 from training.data.loader import Normaliser, centre_batches
 from training.distributed import Group

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from san_core.folding import FoldedArchitecture
-from san_core.quantization import Int8Simulation, Range, quantisable
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.main_network.folding import FoldedArchitecture
+from san_core.main_network.quantization import Int8Simulation, Range, quantisable
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
 _BINS = 2048
 _CANDIDATES = 80

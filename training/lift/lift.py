@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from san_core.meta_learner import LinearMetaLearner, PiecewiseLinearMetaLearner
-from san_core.network_config import MetaLearnerKind, NetworkConfig
-from san_core.private_batch_norm import AFFINE, STATISTICS
+from san_core.network.meta_learner import LinearMetaLearner, PiecewiseLinearMetaLearner
+from san_core.network.network_config import MetaLearnerKind, NetworkConfig
+from san_core.network.private_batch_norm import AFFINE, STATISTICS
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.scale_encoding import encode
 from san_core.resolution import nearest
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
-from san_core.scale_encoding import encode
 from training.errors import PretrainedError
 
 StateDict = Mapping[str, Tensor]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from san_core.meta_learner import LinearMetaLearner, PiecewiseLinearMetaLearner
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
-from san_core.scale_encoding import encode
+from san_core.network.meta_learner import LinearMetaLearner, PiecewiseLinearMetaLearner
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.scale_encoding import encode
 from training.errors import RecipeError
 
 

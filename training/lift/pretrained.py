@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from san_core.architectures import build
-from san_core.official_checkpoint import unreadable_weights
+from san_core.network.architectures import build
+from san_core.network.official_checkpoint import unreadable_weights
 from san_core.preprocessing import Preprocessing
 from training.errors import PretrainedError
 

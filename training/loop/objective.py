@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.loop.losses import cross_entropy, scale_distillation, soft_labels
 
 

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
-from service.http.route_facts import Access, facts
-from service.serving.deployment import Deployment
+from service.serving.bundles.deployment import Deployment
+from service.serving.quality.verdict import Share
 from service.serving.service import Service
-from service.serving.verdict import Share
 
 _ADMIN = facts(Access.ADMIN)
 

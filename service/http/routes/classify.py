@@ -16,14 +16,14 @@ from san_core.frontier import Precision
 from san_core.mode import Mode
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION
 from service.errors import ParameterError
-from service.http.body import Incoming
-from service.http.inputs import images_in
-from service.http.limits import ClientLimits
+from service.http.access.limits import ClientLimits
+from service.http.access.route_facts import Access, facts
+from service.http.connection.protocol import FIRST_BYTE
 from service.http.middleware import REQUEST_ID, header, traceparent
 from service.http.openapi import problems
-from service.http.protocol import FIRST_BYTE
-from service.http.route_facts import Access, facts
 from service.http.schemas import ClassifyManySchema, ClassifySchema
+from service.http.upload.body import Incoming
+from service.http.upload.inputs import images_in
 from service.request.answer import Answer
 from service.request.client import CLIENT
 from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
-from service.http.route_facts import Access, facts
+from service.http.access.route_facts import Access, facts
 
 WEB = Path(__file__).parents[1] / "web"
 SWAGGER_UI = Path(fastapi_offline.__file__).parent / "static"

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
 from service.errors import NotReadyError, ParameterError
-from service.http.body import Incoming
-from service.http.limits import ClientLimits
+from service.http.access.limits import ClientLimits
 from service.http.openapi import problems, reference
 from service.http.schemas import FeedbackRequest, FeedbackSchema
-from service.serving.feedback import resolve_truth
+from service.http.upload.body import Incoming
+from service.serving.quality.feedback import resolve_truth
 from service.serving.service import Service
 
 _MAX_BYTES = 65_536

@@ -10,8 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import NotReadyError
 from service.fleet.headroom import HEADER, Headroom
+from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
-from service.http.route_facts import Access, facts
 from service.serving.service import Service
 
 

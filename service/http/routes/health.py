@@ -8,8 +8,8 @@ from importlib import metadata
 from fastapi import APIRouter
 
 from service.errors import DrainingError, NotReadyError
+from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
-from service.http.route_facts import Access, facts
 from service.http.schemas import ModelSchema, StatusSchema, VersionSchema
 from service.serving.service import Service
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from service.http.access.route_facts import Access, facts
 from service.http.exporter import Exporter
 from service.http.openapi import problems
-from service.http.route_facts import Access, facts
 
 
 def metrics_router(exporter: Exporter) -> APIRouter:

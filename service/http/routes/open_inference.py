@@ -18,8 +18,9 @@ from starlette.types import Receive, Scope, Send
 from san_core.errors import SanError
 from san_core.preprocessing import Preprocessing
 from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
-from service.http.body import Incoming
-from service.http.limits import ClientLimits
+from service.http.access.limits import ClientLimits
+from service.http.access.route_facts import Access, facts
+from service.http.connection.protocol import FIRST_BYTE
 from service.http.middleware import REQUEST_ID, header
 from service.http.open_inference.inference import encode_answer, infer, pixel_values
 from service.http.open_inference.request import InferRequest, parse_request
@@ -33,11 +34,10 @@ from service.http.open_inference.schemas import (
     model_metadata,
 )
 from service.http.openapi import problem, problems
-from service.http.protocol import FIRST_BYTE
-from service.http.route_facts import Access, facts
 from service.http.routes.classify import PROBLEMS, note_refusal, raw_route
+from service.http.upload.body import Incoming
 from service.request.client import CLIENT
-from service.serving.deployment import Deployment
+from service.serving.bundles.deployment import Deployment
 from service.serving.service import Service
 
 _BINARY = b"application/octet-stream"

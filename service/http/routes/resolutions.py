@@ -12,8 +12,8 @@ from san_core.preprocessing import ImageHeader
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION, provenance
 from service.engines.weight_cache import WeightCache
 from service.errors import NotCachedError, NotReadyError, ParameterError
+from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
-from service.http.route_facts import Access, facts
 from service.http.schemas import (
     AccuracySchema,
     CachedNetworkSchema,
@@ -25,7 +25,7 @@ from service.http.schemas import (
 )
 from service.latency.catalogue import Listing
 from service.latency.model import decode_work
-from service.serving.deployment import Deployment
+from service.serving.bundles.deployment import Deployment
 from service.serving.service import Service
 
 _TYPICAL = ImageHeader("JPEG", 500, 375, 1)

@@ -14,11 +14,11 @@ from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from san_core.preprocessing import Preprocessing
 from service.engines.base import Engine
-from service.engines.cuda_engine import CudaEngine
+from service.engines.cuda.engine import CudaEngine
 from service.engines.torch_engine import TorchEngine
 from service.errors import NotFiniteError
-from tests.service.engines.graph_device import DeferringDevice, NotedDevice
-from tests.service.engines.test_openvino_engine import (
+from tests.service.engines.cuda.graph_device import DeferringDevice, NotedDevice
+from tests.service.engines.openvino.test_engine import (
     CLASSES,
     images,
     make_bundle,

@@ -3,7 +3,7 @@ import pytest
 from san_core.bundle import Accuracy, Manifest
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from san_core.network_config import NetworkConfig
+from san_core.network.network_config import NetworkConfig
 from service.latency.catalogue import Catalogue
 
 

@@ -10,7 +10,7 @@ import uvicorn
 
 from service import app
 from service.errors import ReloadError
-from service.http.server import Server
+from service.http.connection.server import Server
 from service.latency.model import ASSUMED
 from service.serving import service as lifecycle
 from tests.service.conftest import CLASSES, picture, serving, until

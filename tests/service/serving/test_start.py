@@ -63,7 +63,7 @@ def test_openvino_is_imported_without_its_telemetry(tmp_path):
         "import socket, sys\n"
         "def refused(*_): sys.exit('connected')\n"
         "socket.socket.connect = socket.getaddrinfo = refused\n"
-        "import service.engines.openvino_engine, openvino\n"
+        "import service.engines.openvino.engine, openvino\n"
         "loaded = [m for m, module in sys.modules.items() if 'telemetry' in m and module]\n"
         "sys.exit(str(loaded) if loaded else 0)"
     )

@@ -16,11 +16,11 @@ from service.app import make_service
 from service.commands import serve
 from service.commands.serve import EXIT_ENGINE_LOST
 from service.engines.base import EngineTraits
-from service.engines.cuda_engine import CudaEngine
+from service.engines.cuda.engine import CudaEngine
 from service.errors import EngineLostError
 from service.serving import watchdog
 from tests.service.conftest import picture, serving, until
-from tests.service.engines.graph_device import FailingDevice
+from tests.service.engines.cuda.graph_device import FailingDevice
 
 
 class Device(FailingDevice):

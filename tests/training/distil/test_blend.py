@@ -3,10 +3,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from san_core.architectures import build
 from san_core.mode import Mode
-from san_core.network_config import NetworkConfig
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.architectures import build
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.distil.blend import blend, keep_best, keep_native
 from training.lift.lift import lift
 from training.lift.native import pupils

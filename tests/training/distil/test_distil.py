@@ -8,11 +8,11 @@ from PIL import Image
 from torch import nn
 
 from san_core import bundle
-from san_core.architectures import build
 from san_core.bundle import Manifest
 from san_core.mode import Mode
-from san_core.network_config import NetworkConfig
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.architectures import build
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.commands import train as command
 from training.config import Recipe, load_recipe, make_recipe
 from training.data.folder import index_unlabelled

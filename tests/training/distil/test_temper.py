@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from san_core.architectures import build
+from san_core.network.architectures import build
 from san_core.preprocessing import Preprocessing
 from training.data.folder import index_unlabelled
 from training.distil.temper import _smallest, temper

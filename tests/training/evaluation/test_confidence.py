@@ -8,7 +8,7 @@ import torch
 from san_cli.__main__ import COMMANDS, dispatch
 from san_core import bundle as bundles
 from san_core.bundle import Manifest
-from san_core.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
+from san_core.network.scale_adaptive_network import NetworkConfig, ScaleAdaptiveNetwork
 from tests.training.conftest import CLASSES
 from training.evaluation.accuracy import calibration_error
 from training.evaluation.confidence import confidence, expected_accuracy, temperature_for

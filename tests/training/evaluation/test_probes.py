@@ -6,8 +6,8 @@ import torch
 
 from san_core.bundle import Bundle, Manifest
 from san_core.mode import Mode
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing, decode
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from tests.training.conftest import CLASSES, MakeNetwork
 from training.data.folder import ImageFolder, index_labelled
 from training.distributed import Group

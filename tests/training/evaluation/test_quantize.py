@@ -8,18 +8,18 @@ import torch
 from san_cli.__main__ import COMMANDS, dispatch
 from san_core import bundle as bundles
 from san_core.bundle import Accuracy, Manifest
-from san_core.folding import FoldedArchitecture
-from san_core.mode import Mode
-from san_core.network_config import NetworkConfig
-from san_core.preprocessing import Preprocessing
-from san_core.quantization import (
+from san_core.main_network.folding import FoldedArchitecture
+from san_core.main_network.quantization import (
     Int8Simulation,
     Range,
     quantisable,
     ranges_for,
     to_extras,
 )
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.mode import Mode
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.preprocessing import Preprocessing
 from tests.training.conftest import CLASSES
 from training.data.folder import index_labelled
 from training.distributed import Group

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from san_core.architectures import FIRST_CLASS, build
 from san_core.mode import Mode
+from san_core.network.architectures import FIRST_CLASS, build
 from training.errors import PretrainedError
 from training.lift.lift import lift
 

@@ -8,8 +8,8 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from san_core import bundle
-from san_core.architectures import build
 from san_core.mode import Mode
+from san_core.network.architectures import build
 from san_core.preprocessing import Preprocessing
 from training.commands import lift as command
 from training.errors import PretrainedError

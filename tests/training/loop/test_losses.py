@@ -1,8 +1,8 @@
 import torch
 from torch import Tensor
 
-from san_core.network_config import MetaLearnerKind
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
+from san_core.network.network_config import MetaLearnerKind
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from tests.training.conftest import MakeNetwork
 from training.loop.losses import cross_entropy, scale_distillation, soft_labels
 from training.loop.objective import Batch, MixedScale, Passes

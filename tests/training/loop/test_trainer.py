@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from san_core.bundle import load as load_bundle
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from san_core.scale_adaptive_network import ScaleAdaptiveNetwork
 from tests.training.conftest import CLASSES, MakeNetwork
 from training import run
 from training.config import Recipe, make_recipe

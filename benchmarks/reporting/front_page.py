@@ -1,0 +1,166 @@
+"""The six rows of docs/performance.md and the figure of the README, from the stored results.
+
+    python -m benchmarks.reporting.front_page
+
+Nothing is measured here; a row whose benchmark has no result says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.reporting.results import RESULTS, ROOT, table
+
+FIGURE = ROOT / "docs" / "images" / "in_time.svg"
+_THROUGHPUT = "throughput over the best peer's"
+_LOADS = (0.5, 0.8, 1.0, 1.5, 2.0)
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """A benchmark's result, if there is one."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def check(result: dict[str, Any], claim: str) -> float:
+    """What was measured for a claim."""
+    return next(float(c["measured"]) for c in result["checks"] if c["claim"] == claim)
+
+
+def on_time(result: dict[str, Any], server: str, load: float) -> float:
+    """The share of requests answered in time, over the rounds, with Poisson arrivals."""
+    found = [
+        run["on_time"]
+        for run in result["runs"]
+        if run["arrivals"] == "poisson" and run["load"] == load and (run["server"] == server)
+    ]
+    return 100 * median(found)
+
+
+def servers(result: dict[str, Any]) -> tuple[str, str]:
+    """Ours and the best peer."""
+    names = {run["server"] for run in result["runs"]}
+    return "san-serve", next(name for name in sorted(names) if name != "san-serve")
+
+
+def _load(at: float) -> Callable[[dict[str, Any]], tuple[str, str]]:
+    def found(result: dict[str, Any]) -> tuple[str, str]:
+        ours, peer = servers(result)
+        return (f"{on_time(result, ours, at):.1f} %", f"{on_time(result, peer, at):.1f} % ({peer})")
+
+    return found
+
+
+ROWS: tuple[tuple[str, str, Callable[[dict[str, Any]], tuple[str, str]]], ...] = (
+    (
+        "one client, budgets of 5 to 100 ms: met",
+        "budgets",
+        lambda r: (f"{check(r, 'feasible budgets met, one client'):.1f} %", "no peer has budgets"),
+    ),
+    ("as many requests as the best peer can serve, 50 ms: in time", "load", _load(1.0)),
+    ("twice as many, 50 ms: in time", "load", _load(2.0)),
+    (
+        "one client, same network in float: median time of the fastest peer, over ours",
+        "end_to_end",
+        lambda r: (f"{check(r, 'p50 of the fastest peer with OpenVINO, over ours'):.2f}", "1"),
+    ),
+    (
+        "the same, ours in int8",
+        "end_to_end",
+        lambda r: (
+            f"{check(r, 'p50 of the fastest peer with OpenVINO, over san-serve int8'):.2f}",
+            "1",
+        ),
+    ),
+    (
+        "requests per second, float, over the best peer's",
+        "end_to_end",
+        lambda r: (f"{check(r, _THROUGHPUT):.2f}", "1"),
+    ),
+)
+
+
+def rows() -> str:
+    """The table."""
+    found = []
+    for what, name, read_row in ROWS:
+        result = read(name)
+        ours, peer = read_row(result) if result else ("not measured yet", "-")
+        found.append([what, ours, peer, f"`{name}`"])
+    return table(["what", "san-serve", "compared with", "benchmark"], found)
+
+
+def readme() -> str:
+    """The README's rows: in time and accuracy at 1x and 2x, ours and the best peer's."""
+    result = read("load")
+    if result is None:
+        return "Not measured yet: `make bench BENCH=load`.\n"
+    ours, peer = servers(result)
+    found = [
+        [
+            name,
+            *(f"{on_time(result, server, load):.1f} %" for load in (1.0, 2.0)),
+            *(f"{100 * accuracy(result, server, load):.1f} %" for load in (1.0, 2.0)),
+        ]
+        for name, server in (("**san-serve**", ours), (peer, peer))
+    ]
+    head = ["requests with a budget of 50 ms", "in time at 1x load", "at 2x"]
+    peers = ", ".join(dict.fromkeys(name.split()[0] for name in result["capacities"]))
+    return (
+        table([*head, "accuracy of the answers at 1x", "at 2x"], found)
+        + f"\n\n1x is what the best of the peers ({peers}) can serve. It queues without a limit, "
+        f"as it does by default. `{result['command']}`, {result['date']}."
+    )
+
+
+def accuracy(result: dict[str, Any], server: str, load: float) -> float:
+    """The mean expected accuracy of the answers, over the rounds, with Poisson arrivals."""
+    return median(
+        run["accuracy"]
+        for run in result["runs"]
+        if run["arrivals"] == "poisson" and run["load"] == load and run["server"] == server
+    )
+
+
+def figure(path: Path = FIGURE) -> None:
+    """Requests answered in time as load grows, ours and the best peer's."""
+    result = read("load")
+    if result is None:
+        return
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams.update({"svg.hashsalt": "san-serve", "font.size": 12, "svg.fonttype": "none"})
+    from matplotlib import pyplot
+
+    shape, axes = pyplot.subplots(figsize=(8, 3.2))
+    ours, peer = servers(result)
+    for server, colour, width in ((peer, "#9aa6b8", 2.5), (ours, "#3d50d0", 3.5)):
+        values = [on_time(result, server, load) for load in _LOADS]
+        axes.plot(_LOADS, values, "o-", color=colour, linewidth=width)
+        axes.annotate(
+            server, (_LOADS[-1], values[-1]), (8, 0), textcoords="offset points", color=colour,
+            va="center", weight="bold",
+        )  # fmt: skip
+    axes.set_xlabel("load, as a multiple of what the best peer can serve")
+    axes.set_ylabel("answered within 50 ms")
+    axes.set_ylim(-3, 106)
+    axes.set_xlim(0.45, 2.35)
+    axes.set_xticks(_LOADS, [f"{load:g}x" for load in _LOADS])
+    axes.set_yticks([0, 25, 50, 75, 100], [f"{share} %" for share in (0, 25, 50, 75, 100)])
+    axes.grid(axis="y", color="#e1e5ec")
+    axes.spines[["top", "right"]].set_visible(False)
+    shape.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(shape)
+
+
+if __name__ == "__main__":
+    from benchmarks.reporting import document
+
+    figure()
+    document.write()
+    print(f"{FIGURE}, {document.FRONT} and {document.DOCUMENT} written")

@@ -1,0 +1,1 @@
+"""What is measured: our service, the peers' contest, networks, child processes."""

@@ -1,0 +1,134 @@
+"""A Ray cluster of one node on loopback that serves `deploy/ray_serve/serve.yaml`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from benchmarks.peers.environments import ensure
+from benchmarks.peers.registry import select
+from benchmarks.servers.processes import free_port
+
+ROOT = Path(__file__).parents[2]
+SERVE_FILE = ROOT / "deploy" / "ray_serve" / "serve.yaml"
+DEFAULT_ROUTER = "ray.serve._private.request_router.pow_2_router:PowerOfTwoChoicesRequestRouter"
+_START_S = 300.0
+
+
+def stop(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """End one process, and whatever it has started in its group."""
+    if process.poll() is None:
+        process.send_signal(number)
+    try:
+        process.wait(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class Cluster:
+    """A node on loopback with some cores for replicas. Ray is installed on demand."""
+
+    def __init__(self, folder: Path, cores: int = 2) -> None:
+        (peer,) = select("ray")
+        self._binaries = ensure(peer)
+        self._folder = folder
+        self._port, self._metrics_port, self._http_port = free_port(), free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self._http_port}"
+        self._env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("SAN_")},
+            "PATH": f"{self._binaries}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deploy.ray_serve.proxy:middlewares",
+        }
+        self._ray = self._start(
+            "ray",
+            *("ray", "start", "--head", "--block", "--include-dashboard", "false"),
+            *("--node-ip-address", "127.0.0.1", "--port", str(self._port)),
+            *("--min-worker-port", "0", "--max-worker-port", "0"),
+            *("--metrics-export-port", str(self._metrics_port)),
+            *("--num-cpus", str(cores), "--object-store-memory", str(100 << 20)),
+        )
+
+    def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        program, *arguments = command
+        with (self._folder / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                [self._binaries / program, *arguments],
+                env=self._env,
+                cwd=ROOT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @contextmanager
+    def serving(self, replicas: int, most: int | None = None, **args: Any) -> Iterator[None]:
+        """Serve the project's Serve file, with other sizes, until the block ends."""
+        config = yaml.safe_load(SERVE_FILE.read_text())
+        config["http_options"] |= {"host": "127.0.0.1", "port": self._http_port}
+        (application,) = config["applications"]
+        settings = {
+            "SAN_CACHE_DIR": str(self._folder),
+            "SAN_ACCESS_LOG": "0",
+            "SAN_AGREEMENT_FRACTION": "0",
+        } | args.pop("settings", {})
+        application["args"] |= {
+            "cores": 1,
+            "min_replicas": replicas,
+            "max_replicas": most or replicas,
+            "settings": settings,
+            **args,
+        }
+        file = self._folder / "serve.yaml"
+        file.write_text(yaml.safe_dump(config))
+        serve = self._start(
+            "serve", "serve", "run", "--address", f"127.0.0.1:{self._port}", str(file)
+        )
+        try:
+            deadline = time.monotonic() + _START_S
+            while len(self.replicas()) < replicas:
+                failed = "DEPLOY_FAILED" in self.log() or serve.poll() is not None
+                if failed or time.monotonic() > deadline:
+                    raise RuntimeError(f"Ray did not serve:\n{self.log()}")
+                time.sleep(0.5)
+            yield
+        finally:
+            stop(serve, signal.SIGINT)
+
+    def replicas(self) -> dict[str, int]:
+        """Process ids by replica, as a few requests find them."""
+        found = {}
+        try:
+            with httpx.Client(base_url=self.url, timeout=10) as client:
+                for _ in range(16):
+                    answer = client.get("/version")
+                    if answer.status_code == 200:
+                        found[answer.headers["x-san-replica"]] = answer.json()["worker"]["pid"]
+        except httpx.HTTPError:
+            return {}
+        return found
+
+    def metrics(self) -> str:
+        """What Prometheus would be told by the node."""
+        return httpx.get(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=10).text
+
+    def log(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(path.read_text()[-3000:] for path in self._folder.glob("*.log"))
+
+    def close(self) -> None:
+        """Stop the node."""
+        stop(self._ray, signal.SIGTERM)

@@ -1,0 +1,1 @@
+"""CUDA: main networks as graphs on a GPU, and what can go wrong with one."""

@@ -1,0 +1,1 @@
+"""OpenVINO on CPUs: its graphs, its precisions, what it keeps on disk."""

@@ -1,0 +1,353 @@
+"""The OpenVINO engine: several times faster than eager torch on a CPU, at the price of compiling.
+
+One template graph per architecture; a main network is a clone of it with the generated, BN-folded
+tensors as constants, fixed to its resolution and compiled. What was compiled is kept on disk: the
+next process reads it, and neither generates nor compiles. No torch is needed for any of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import platform
+import threading
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from functools import cached_property, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from san_core.main_network.blueprint import MainNetworks
+from san_core.main_network.quantization import corrected_biases, quantised_resolutions, ranges_for
+from san_core.mode import Mode
+from san_core.network.cost import Cost
+from service.engines.base import Images, finite
+from service.engines.openvino.cpu_probe import CpuDecision, apply, probe
+from service.engines.openvino.disk_cache import DiskCache, user_cache
+from service.engines.openvino.int8 import quantise
+from service.errors import EngineUnavailableError
+from service.runtime.cores import cpu_model
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from san_core.bundle import Bundle
+    from san_core.frontier import OperatingPoint
+    from service.engines.openvino.template import Template
+
+_log = logging.getLogger(__name__)
+
+_VALUE = {"float": 4, "int8": 1}
+"""Bytes of a value in a feature map."""
+
+_LARGE, _FEW = 2_000_000, 4
+"""From so many bytes of its largest feature map on, so many images of a batch run at a time: more
+of them do not fit the caches."""
+
+_CODE, _PACKINGS = 35_000_000, 3
+_MAPS = {"float": 8.4, "int8": 4.8}
+"""What a process was seen to grow by: code generated for every layer and batch size, so many times
+a network's weights, which are kept as they came and packed for one image and for several, and per
+image so many bytes for every value of its largest feature map."""
+
+_SETTLED = 16
+"""The largest batch that is tried out before a network counts as ready for batches."""
+
+_KEPT_BYTES = 600_000_000
+"""Of compiled networks on disk: a frontier of each of two bundles."""
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What a network takes: kept beside what was compiled."""
+
+    memory_bytes: int
+    least: int
+    most: int
+
+
+@dataclass
+class OpenVinoNetwork:
+    """A compiled main network."""
+
+    point: OperatingPoint
+    memory_bytes: int
+    single: Any
+    """Request of the network compiled for one image: knowing the batch is worth a fifth."""
+    least: int
+    most: int
+    """How many images the network for several takes."""
+    make_several: Callable[[], Any] | None = None
+    """Compiles the network for several; None if there are only single images, or it is there."""
+    several: Any = None
+    """Its request; until there is one, images run one by one."""
+
+    def finish(self) -> None:
+        """Make ready for batches: compile for several images and try each size once."""
+        if self.make_several is None:
+            return
+        request, self.make_several = self.make_several(), None
+        side = self.point.resolution
+        most = min(self.most, _SETTLED)
+        values = np.zeros((most, side, side, 3), dtype=np.float32)
+        for size in range(most, self.least - 1, -1):  # a size's first time costs several runs
+            _infer(request, values[:size])
+        self.several = request
+
+    def run(self, images: Images) -> NDArray[np.float32]:
+        """Run images [n, T, T, 3] and return logits [n, classes]."""
+        values = images.astype(np.float32, order="C", copy=False)  # its tensors share the memory
+        if len(values) == 1:
+            return finite(_infer(self.single, values))
+        logits = []
+        while left := len(values):
+            request, size = self.single, 1
+            if self.several is not None and self.least <= left:
+                request, size = self.several, min(left, self.most)
+            logits.append(_infer(request, values[:size]))
+            values = values[size:]
+        return finite(np.concatenate(logits))
+
+
+def _infer(request: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    from openvino import Tensor
+
+    request.set_input_tensor(Tensor(values, shared_memory=True))
+    request.infer()
+    logits: NDArray[np.float32] = request.get_output_tensor().data.copy()
+    return logits
+
+
+class OpenVinoEngine:
+    """Generates, compiles and runs main networks of one bundle with OpenVINO on the CPU."""
+
+    name = "openvino"
+    device = "cpu"
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        threads: int,
+        max_batch: int,
+        device: str = "cpu",
+        decision: CpuDecision | None = None,
+        bf16: bool = False,
+        cache_dir: Path | None = None,
+    ) -> None:
+        """Probe the CPU, unless there is a `decision`, and make or read the template.
+
+        `bf16` lets float points run in bfloat16 where the probe found that worthwhile: nearly
+        always the same class, but not the float32 that their accuracy was measured in.
+        """
+        if device not in ("cpu", "auto"):
+            raise EngineUnavailableError(f"OpenVINO runs on the cpu here, not on {device}.")
+        cache_dir = cache_dir or user_cache()
+        self._decision = decision or _probe(cache_dir)
+        if not self._decision.usable:
+            raise EngineUnavailableError(
+                f"OpenVINO does not run here ({self._decision.reason}); use the torch engine."
+            )
+        apply(self._decision)
+        try:
+            import openvino as ov
+        except ImportError as error:
+            raise EngineUnavailableError(f"OpenVINO cannot be loaded: {error}.") from error
+        self._float = self._decision.precision if bf16 else "f32"
+        self._core = ov.Core()
+        _rouse(self._core, threads)
+        self._bundle = bundle
+        self._threads = threads
+        self._max_batch = max_batch
+        self._cache_dir = cache_dir
+        self._kept = DiskCache(cache_dir, _KEPT_BYTES)
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _template(self) -> Template:
+        from service.engines.openvino.template import Template
+
+        return Template.find(self._bundle, self._cache_dir, _versions())
+
+    @cached_property
+    def _networks(self) -> MainNetworks:
+        return MainNetworks(self._bundle, self._template.blueprint)
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """What `build` accepts: int8 too, if the bundle was quantised and the CPU computes it."""
+        trained = set(self._bundle.manifest.network.resolutions)
+        if self._decision.int8 and trained <= set(quantised_resolutions(self._bundle.extras)):
+            return ("float", "int8")
+        return ("float",)
+
+    def describe(self) -> dict[str, str]:
+        """Facts for `/version` and the log."""
+        return {
+            "library": f"openvino {version('openvino')}",
+            "isa": self._decision.isa or "no limit",
+            "threads": str(self._threads),
+            "float": self._float,
+            "reason": self._decision.reason,
+        }
+
+    def build(self, point: OperatingPoint) -> OpenVinoNetwork:
+        """Make a point ready for single images: from the disk, or generated and compiled now."""
+        if point.precision == "int8":
+            self._check_int8(point)
+        graph, found = None, self._read(point, "single")
+        if found is None:
+            graph = self.graph(point)
+            graph.reshape([1, point.resolution, point.resolution, 3])
+            sizes = self._sizes(point, _largest_map(graph))
+            found = self._compile(point, "single", graph, sizes)
+        request, sizes = found
+        network = OpenVinoNetwork(point, sizes.memory_bytes, request, sizes.least, sizes.most)
+        if sizes.most > 1:
+            network.make_several = partial(self._several, point, sizes, graph)
+        side = point.resolution
+        network.run(np.zeros((1, side, side, 3), dtype=np.uint8))  # the first costs several runs
+        return network
+
+    def cost(self, resolution: int, precision: str) -> Cost:
+        """What one image costs."""
+        blueprint = self._template.blueprint
+        return Cost(
+            self._template.macs(resolution),
+            blueprint.parameters,
+            blueprint.weight_bytes - self._saved(resolution, precision),
+        )
+
+    def _several(self, point: OperatingPoint, sizes: _Sizes, graph: Any) -> Any:
+        found = self._read(point, "several")
+        if found is None:
+            graph = graph or self.graph(point)
+            graph.reshape([(sizes.least, sizes.most), point.resolution, point.resolution, 3])
+            found = self._compile(point, "several", graph, sizes)
+        return found[0]
+
+    def graph(self, point: OperatingPoint) -> Any:
+        """The generated network of a point, its input of any size."""
+        with self._lock:  # the parts are made once
+            template, networks = self._template, self._networks
+        tensors = networks.generate(point.resolution, point.mode)
+        if point.precision != "int8":
+            return template.fill(tensors)
+        ranges = ranges_for(networks, self._bundle.extras, point.resolution, point.mode)
+        graph = template.fill(tensors | corrected_biases(tensors, ranges))
+        quantise(graph, tensors, ranges)
+        return graph
+
+    def _sizes(self, point: OperatingPoint, largest: int) -> _Sizes:
+        """What a network takes, from the values in its largest feature map of one image."""
+        least, most = 2, self._max_batch
+        if _VALUE[point.precision] * largest > _LARGE:
+            least = most = min(_FEW, most)
+        weights = self._template.blueprint.weight_bytes
+        weights -= self._saved(point.resolution, point.precision)
+        maps = (1 + most) * _MAPS[point.precision] * largest
+        memory = round(_CODE + _PACKINGS * weights + maps)
+        return _Sizes(memory, least, most)
+
+    def _saved(self, resolution: int, precision: str) -> int:
+        """Bytes that weights lose when they become int8; layers without a range stay in float."""
+        if precision != "int8":
+            return 0
+        ranges = ranges_for(self._networks, self._bundle.extras, resolution, Mode.PROXY)
+        blueprint = self._template.blueprint
+        sizes = {f"{slot.name}.weight": slot.numel for slot in blueprint.kernels}
+        sizes |= {name: math.prod(shape) for name, shape in blueprint.shared.items()}
+        return sum(3 * sizes[f"{layer}.weight"] for layer in ranges)
+
+    def close(self) -> None:
+        """Nothing to release beyond what the garbage collector does."""
+
+    def _check_int8(self, point: OperatingPoint) -> None:
+        if "int8" not in self.precisions:
+            raise EngineUnavailableError(
+                f"{point.resolution} cannot run in int8: the bundle was not quantised (see "
+                "'san quantize'), or this CPU does not compute it."
+            )
+
+    def _key(self, point: OperatingPoint, what: str) -> str:
+        """Names everything that a compiled network depends on."""
+        isa, threads = self._decision.isa, self._threads
+        host = [version("openvino"), cpu_model(), isa, self._float, threads, self._max_batch]
+        return json.dumps([self._bundle.sha256, *map(str, astuple(point)), what, *host])
+
+    def _read(self, point: OperatingPoint, what: str) -> tuple[Any, _Sizes] | None:
+        """A compiled network that an earlier process left."""
+        key = self._key(point, what)
+        kept = self._kept.load(key) if self._bundle.sha256 else None
+        if kept is None:
+            return None
+        header, _, content = kept.partition(b"\n")
+        try:
+            compiled = self._core.import_model(content, "CPU", self._properties)
+            return compiled.create_infer_request(), _Sizes(*json.loads(header))
+        except (RuntimeError, ValueError, TypeError) as error:
+            _log.warning("a kept network cannot be used and is compiled again: %s", error)
+            self._kept.drop(key)
+            return None
+
+    def _compile(
+        self, point: OperatingPoint, what: str, graph: Any, sizes: _Sizes
+    ) -> tuple[Any, _Sizes]:
+        """Compile a graph whose shape is fixed, and keep what comes out."""
+        compiled = self._core.compile_model(graph, "CPU", self._properties)
+        if self._bundle.sha256:
+            header = json.dumps(astuple(sizes)).encode() + b"\n"
+            self._kept.save(self._key(point, what), header + compiled.export_model().read())
+        return compiled.create_infer_request(), sizes
+
+    @property
+    def _properties(self) -> dict[str, Any]:
+        """One stream on this engine's share of the cores.
+
+        Unpinned: two processes that pin their threads land on the same core.
+        """
+        return {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": self._threads,
+            "ENABLE_CPU_PINNING": False,
+            "INFERENCE_PRECISION_HINT": self._float,
+        }
+
+
+def _rouse(core: Any, threads: int) -> None:
+    """Have this thread start the library's own threads.
+
+    They are as nice as who first needs them, for good: not for a builder to do.
+    """
+    import openvino as ov
+    from openvino import opset13 as ops
+
+    entry = ops.parameter([1, 64, 64, 64], np.float32)
+    properties = {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads}
+    compiled = core.compile_model(ov.Model([ops.relu(entry)], [entry]), "CPU", properties)
+    compiled.create_infer_request().infer([np.zeros((1, 64, 64, 64), np.float32)])
+
+
+def _largest_map(graph: Any) -> int:
+    """Values in the largest feature map of one image; the graph must be shaped for one."""
+    shapes: list[list[int]] = [
+        list(op.get_output_shape(0)) for op in graph.get_ops() if op.get_output_size()
+    ]
+    return max(math.prod(shape) for shape in shapes if len(shape) == 4 and shape[0] == 1)
+
+
+def _probe(cache_dir: Path) -> CpuDecision:
+    try:
+        return probe(cache_dir)
+    except PackageNotFoundError as error:
+        raise EngineUnavailableError("OpenVINO is not installed.") from error
+
+
+def _versions() -> str:
+    """What has a say in a template's graph, other than the architecture."""
+    return f"openvino {version('openvino')} {platform.machine()}"

@@ -1,0 +1,1 @@
+"""The server, its connections, and HTTP as it comes in."""

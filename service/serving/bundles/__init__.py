@@ -1,0 +1,1 @@
+"""From a bundle's file to a deployment that serves it."""

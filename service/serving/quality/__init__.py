@@ -1,0 +1,1 @@
+"""What answers are worth: agreement, feedback, and the trial of a new bundle."""

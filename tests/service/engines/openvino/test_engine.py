@@ -1,0 +1,243 @@
+"""The OpenVINO engine computes what the torch reference computes."""
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from san_core.bundle import Bundle, Manifest, read, save
+from san_core.frontier import OperatingPoint
+from san_core.main_network.blueprint import Blueprint
+from san_core.mode import Mode
+from san_core.network.architectures import FIRST_CLASS
+from san_core.network.cost import cost
+from san_core.network.network_config import NetworkConfig
+from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
+from service.engines.openvino import convert as openvino_convert
+from service.engines.openvino import engine as openvino_engine
+from service.engines.openvino.convert import convert_module
+from service.engines.openvino.cpu_probe import CpuDecision
+from service.engines.openvino.engine import OpenVinoEngine
+from service.errors import EngineUnavailableError
+
+CLASSES = 7
+ARCHITECTURES = (*FIRST_CLASS, "timm:tf_efficientnet_lite0")
+FLOAT32 = CpuDecision(isa="", precision="f32", int8=True, saturates=True, reason="given")
+
+
+def make_bundle(architecture: str) -> Bundle:
+    """A network in which every tensor matters: nothing is 0 or 1 as freshly initialised."""
+    torch.manual_seed(0)
+    network = ScaleAdaptiveNetwork(NetworkConfig(architecture, (64, 48), CLASSES))
+    with torch.no_grad():
+        for norm in network.batch_norms.values():
+            norm.weight.uniform_(0.5, 1.5)
+            norm.bias.normal_(0.0, 0.1)
+            norm.running_mean.normal_(0.0, 0.1)
+            norm.running_var.uniform_(0.5, 1.5)
+    channels = sum(slot.channels for slot in network.norms)
+    network.set_calibrated(
+        57, {"running_mean": torch.zeros(channels), "running_var": torch.full((channels,), 0.9)}
+    )
+    network.requires_grad_(False).eval()
+    names = tuple(f"class {i}" for i in range(CLASSES))
+    return Bundle(Manifest(name="test", network=network.config, classes=names), network)
+
+
+def make_engine(bundle: Bundle, cache: Path, max_batch: int = 4) -> OpenVinoEngine:
+    return OpenVinoEngine(
+        bundle, threads=1, max_batch=max_batch, device="cpu", decision=FLOAT32, cache_dir=cache
+    )
+
+
+def images(n: int, side: int) -> np.ndarray:
+    return np.random.default_rng(n).integers(0, 256, (n, side, side, 3), np.uint8)
+
+
+def reference(bundle: Bundle, point: OperatingPoint, batch: np.ndarray) -> np.ndarray:
+    normal = bundle.manifest.preprocessing.normalise(batch)
+    nchw = torch.from_numpy(normal).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        return bundle.network(nchw, point.resolution, point.mode).numpy()
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_equals_the_torch_reference_in_every_mode(architecture: str, cache: Path) -> None:
+    bundle = make_bundle(architecture)
+    engine = make_engine(bundle, cache)
+    seen = []
+    for mode in Mode:
+        point = OperatingPoint(57, mode)  # odd: TF's "same" padding is then uneven
+        network = engine.build(point)
+        for n in (1, 3):
+            batch = images(n, 57)
+            expected = reference(bundle, point, batch)
+            assert relative_error(network.run(batch), expected) < 1e-4
+        seen.append(expected)
+    assert relative_error(seen[0], seen[1]) > 1e-2  # the modes are told apart
+    assert relative_error(seen[1], seen[2]) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("large", "max_batch", "most"), [(0, 9, 4), (10**9, 9, 9), (0, 1, 1), (10**9, 1, 1)]
+)
+def test_a_batch_of_any_size_is_its_images_one_by_one(
+    large: int, max_batch: int, most: int, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvino_engine, "_LARGE", large)
+    engine = make_engine(make_bundle("mobilenet_v2"), cache, max_batch)
+    network = engine.build(OperatingPoint(48))
+    assert network.most == most
+    for n in range(1, 12):
+        batch = images(n, 48)
+        expected = np.concatenate([network.run(image[np.newaxis]) for image in batch])
+        assert relative_error(network.run(batch), expected) < 1e-4
+
+
+def test_a_result_is_the_callers_to_keep(cache: Path) -> None:
+    bundle = make_bundle("resnet18")
+    network = make_engine(bundle, cache).build(OperatingPoint(48))
+    one, other = images(1, 48), images(2, 48)[1:].copy()
+    first = network.run(one)
+    before = first.copy()
+    network.run(other)
+    assert np.array_equal(first, before)
+
+
+def test_networks_outlive_their_tensors_and_their_engine(cache: Path) -> None:
+    bundle = make_bundle("mobilenet_v2")
+    point = OperatingPoint(64, Mode.PROXY)
+    batch = images(1, 64)
+    network = make_engine(bundle, cache, max_batch=1).build(point)
+    expected = network.run(batch)
+    gc.collect()
+    scribble = [torch.full((1_000_000,), 1e9) for _ in range(8)]
+    assert np.array_equal(network.run(batch), expected)
+    del scribble
+
+
+def test_a_second_process_reads_the_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = make_bundle("resnet18")
+    point = OperatingPoint(48)
+    expected = make_engine(bundle, tmp_path).build(point).run(images(1, 48))
+    monkeypatch.setattr(openvino_convert, "convert", lambda _: pytest.fail("converted again"))
+    assert np.array_equal(make_engine(bundle, tmp_path).build(point).run(images(1, 48)), expected)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Path, Path]:
+    """A bundle's file, and a cache in which an engine left its networks."""
+    path, cache = tmp_path / "b.safetensors", tmp_path / "cache"
+    made = make_bundle("mobilenet_v2")
+    save(path, made.network, made.manifest)
+    network = make_engine(read(path), cache).build(OperatingPoint(48))
+    network.finish()
+    return path, cache
+
+
+def test_a_second_process_reads_what_was_compiled(
+    kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, cache = read(kept[0]), kept[1]
+    monkeypatch.setattr(OpenVinoEngine, "_compile", lambda *_: pytest.fail("compiled again"))
+    network = make_engine(bundle, cache).build(OperatingPoint(48))
+    network.finish()
+    assert network.several is not None
+    batch = images(3, 48)
+    assert relative_error(network.run(batch), reference(bundle, OperatingPoint(48), batch)) < 1e-4
+
+
+def test_what_was_compiled_for_another_bundle_or_damaged_is_not_used(
+    kept: tuple[Path, Path],
+) -> None:
+    path, cache = kept
+    for file in cache.glob("*.compiled"):
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    bundle = read(path)
+    batch = images(1, 48)
+    network = make_engine(bundle, cache).build(OperatingPoint(48))
+    assert relative_error(network.run(batch), reference(bundle, OperatingPoint(48), batch)) < 1e-4
+    changed = bundle.network
+    changed.meta_learner.bias.data.mul_(1.5)
+    save(path, changed, bundle.manifest)
+    other = make_engine(read(path), cache).build(OperatingPoint(48))
+    assert relative_error(other.run(batch), network.run(batch)) > 1e-2
+
+
+def test_what_an_image_costs_is_what_torch_counts(cache: Path) -> None:
+    for architecture in ("mobilenet_v2", "resnext50_32x4d"):
+        bundle = make_bundle(architecture)
+        assert make_engine(bundle, cache).cost(64, "float") == cost(bundle.network, 64)
+
+
+def test_a_damaged_template_is_made_again(tmp_path: Path) -> None:
+    bundle = make_bundle("resnet18")
+    make_engine(bundle, tmp_path).build(OperatingPoint(48))
+    (template,) = tmp_path.glob("template-*.xml")
+    template.write_text("<net")
+    network = make_engine(bundle, tmp_path).build(OperatingPoint(48))
+    batch = images(1, 48)
+    expected = reference(bundle, OperatingPoint(48), batch)
+    assert relative_error(network.run(batch), expected) < 1e-4
+
+
+def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    make_engine(make_bundle("resnet18"), in_the_way / "cache").build(OperatingPoint(48))
+
+
+def test_a_template_without_a_place_for_a_tensor_is_refused() -> None:
+    blueprint = Blueprint((), (), {}, (), 0)
+    template = convert_module(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), blueprint)
+    tensors = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3)).state_dict()
+    with pytest.raises(EngineUnavailableError, match=r"1\.bias"):
+        template.fill({name: tensor.numpy() for name, tensor in tensors.items()})
+
+
+def test_it_says_what_it_runs_on(cache: Path) -> None:
+    facts = make_engine(make_bundle("resnet18"), cache).describe()
+    assert facts["reason"] == "given"
+    assert facts["float"] == "f32"
+    assert facts["library"].startswith("openvino ")
+
+
+def test_float_is_float32_unless_bfloat16_was_asked_for(cache: Path) -> None:
+    faster = CpuDecision("", "bf16", True, False, "bf16 2x f32")
+    for asked, told in ((False, "f32"), (True, "bf16")):
+        engine = OpenVinoEngine(
+            make_bundle("resnet18"),
+            threads=1,
+            max_batch=1,
+            decision=faster,
+            bf16=asked,
+            cache_dir=cache,
+        )
+        assert engine.describe()["float"] == told
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
+def test_other_devices_are_not_its_business(device: str, cache: Path) -> None:
+    with pytest.raises(EngineUnavailableError, match="cpu"):
+        OpenVinoEngine(make_bundle("resnet18"), threads=1, max_batch=1, device=device)
+
+
+def test_a_cpu_that_runs_nothing_is_an_unavailable_engine(cache: Path) -> None:
+    hopeless = CpuDecision("", "f32", False, True, "killed by SIGILL", usable=False)
+    with pytest.raises(EngineUnavailableError, match="SIGILL"):
+        OpenVinoEngine(
+            make_bundle("resnet18"), threads=1, max_batch=1, decision=hopeless, cache_dir=cache
+        )

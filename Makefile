@@ -26,7 +26,7 @@ PROMTOOL := $(shell command -v promtool)
 SELECT   := not docker and not ray$(if $(CHROMIUM),, and not browser)$(if $(PROMTOOL),, and not promtool)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-browser test-docker test-ray coverage check format bench campaign lock audit docs train-smoke \
+.PHONY: help setup serve test test-service test-others test-browser test-docker test-ray coverage check format bench campaign lock audit docs train-smoke \
 	build clean distclean
 
 help: ## Show this list
@@ -63,9 +63,19 @@ serve: $(SERVICE) ## Serve a bundle (BUNDLE=, HOST=, PORT=); the embedded one by
 test: $(READY) ## Run the tests (TESTS= narrows them)
 	@$(if $(CHROMIUM),:,echo "No chromium on this machine: the browser tests are left out.")
 	@$(if $(PROMTOOL),:,echo "No promtool on this machine: the tests of the alert rules are left out.")
-	$(if $(filter tests/browser%,$(TESTS)),,$(BIN)/python -m pytest -m "$(SELECT) and not browser" $(TESTS))
-	@# A process of their own: the browser's driver switches stacks, which ill suits other tests' threads.
-	$(if $(and $(CHROMIUM),$(filter tests tests/browser%,$(TESTS))),$(BIN)/python -m pytest -m browser $(TESTS))
+ifeq ($(TESTS),tests)
+	@# Half of the time is spent waiting, so two halves at once. Whole output of one, then of the other.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-service test-others
+	$(if $(CHROMIUM),$(BIN)/python -m pytest -m browser)
+else
+	$(BIN)/python -m pytest -m "$(SELECT)" $(TESTS)
+endif
+
+test-service: $(READY) ## Run the tests of the service alone
+	$(BIN)/python -m pytest -m "$(SELECT) and not browser" tests/service
+
+test-others: $(READY) ## Run the tests of everything but the service and the console
+	$(BIN)/python -m pytest -m "$(SELECT) and not browser" tests --ignore=tests/service
 
 test-browser: $(READY) ## Run the tests that drive chromium
 	$(BIN)/python -m pytest -m browser

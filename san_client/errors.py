@@ -77,7 +77,7 @@ class BadImageError(ProblemError):
 
 
 class UnauthorisedError(ProblemError):
-    """No API key, or one that does not open this door."""
+    """No API key, or one that does not allow this route."""
 
 
 class NotFoundError(ProblemError):

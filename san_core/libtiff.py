@@ -1,6 +1,6 @@
 """Keeping libtiff quiet.
 
-It writes a line to standard error for every fault it finds in a file, whoever sent the file. Pillow
+It writes a line to standard error for every fault it finds in a file. Pillow
 silences its warnings but not its errors, which come back as exceptions in any case.
 """
 

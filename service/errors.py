@@ -9,7 +9,7 @@ SanError                             san_core
     ├── MalformedHttpError           400  bytes that are no request; the connection is closed
     ├── TensorError                  400  an inference request that cannot be read
     ├── UnauthorisedError            401  no API key, or a wrong one
-    ├── ForbiddenError               403  the key does not open this door
+    ├── ForbiddenError               403  the key does not allow this route
     ├── UnknownFeedbackError         404  feedback for a request that is not remembered
     ├── NotCachedError               404  nothing in the weight cache to remove
     ├── UnknownModelError            404  an inference request for another model

@@ -179,7 +179,7 @@ def _bound(host: str, port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
-        made.listen(_BACKLOG)  # who comes early waits
+        made.listen(_BACKLOG)  # early connections wait
     except OSError as error:
         made.close()
         raise SettingsError(_why_not(host, port, error)) from error

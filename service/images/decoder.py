@@ -30,7 +30,7 @@ _MOST_KEPT = 3
 """Decoded pixels of more than this many times the resolution are not kept: smaller resolutions are
 then made of the resized ones, and what waits takes little memory."""
 _QUICK_MS = 30.0
-"""The engine's thread, if nobody else needs it, decodes what costs no more."""
+"""The engine's thread, if no other request needs it, decodes what costs no more."""
 _LEAST_CPU_MS, _CPU_FACTOR = 100.0, 4.0
 """A helper gets this many times what the header promises, but not less than so much."""
 

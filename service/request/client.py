@@ -41,7 +41,7 @@ class ClientIdentity:
         self._proxies = tuple(trusted_proxies)
 
     def of(self, scope: Mapping[str, Any]) -> str:
-        """The identity of whoever sends this request; authentication must come before."""
+        """The identity of this request's client; authentication must come before."""
         if self._keyed and (key := presented_key(scope["headers"])) is not None:
             return f"key:{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         return _shared_by(self.address(scope))

@@ -110,7 +110,7 @@ class Request:
     promised: bool = False
     """Whether it was let in because it would be in time."""
     alone: bool = False
-    """Whether nobody else was inside when its point was chosen."""
+    """Whether no other request was inside when its point was chosen."""
     joined: bool = False
     """Whether others came while it was inside."""
 

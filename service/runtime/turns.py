@@ -21,7 +21,7 @@ def _open(directory: Path) -> IO[bytes]:
 async def turn(directory: Path | None) -> AsyncIterator[None]:
     """Wait until no other service that has this directory loads or measures.
 
-    Times are true on a host where nobody else measures. Without a directory that can be written,
+    Times are true on a host where one process measures. Without a directory that can be written,
     nobody waits.
     """
     with contextlib.ExitStack() as stack:

@@ -137,7 +137,7 @@ class Service:
         self._recorder = Recorder(settings.record) if settings.record is not None else None
         self._reloading = asyncio.Lock()
         self._next_reload: asyncio.Task[Deployment] | None = None
-        """Waits for its turn; whoever asks meanwhile gets its result."""
+        """Waits for its turn; calls made meanwhile get its result."""
         self._settled = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._completing: asyncio.Task[None] | None = None
@@ -226,7 +226,7 @@ class Service:
     async def _reload(self) -> Deployment:
         await self._settled.wait()  # the first bundle may still be on its way
         async with self._reloading:
-            self._next_reload = None  # who asks from now on may mean a newer file
+            self._next_reload = None  # a later call may mean a newer file
             if self.is_leaving:
                 raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.pipeline.deployment

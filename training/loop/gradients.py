@@ -3,7 +3,7 @@
 A step runs one backward pass per resolution, and each leaves the other resolutions' private batch
 norms untouched. Averaging per pass, as DistributedDataParallel does, would wait for gradients that
 never come or average some twice. Here every pass adds into views of one buffer, and the buffer is
-averaged over the processes exactly once per step, whoever took part in which pass.
+averaged over the processes exactly once per step, whichever processes took part in a pass.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Quantises a filled OpenVINO graph, so that the CPU plugin runs it in int8.
 
-The scheme is that of `san_core.main_network.quantization`; here it is written as the nodes the plugin
-looks for: FakeQuantize on what enters a layer, and int8 constants with a step per output channel as
-weights.
+The scheme is that of `san_core.main_network.quantization`. Here it is written as the nodes that the
+plugin looks for: FakeQuantize on what enters a layer, and int8 constants with a step per output
+channel as weights.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Incoming:
     ) -> None:
         _check_announced(scope, max_bytes)
         self.allowance = Allowance(limits, scope[CLIENT])
-        """Whoever makes this closes it; `serve` does so itself."""
+        """The caller closes it; `serve` does so itself."""
         self.gone = False
         self._connection: BoundedProtocol | None = scope.get(CONNECTION)
         self._receive = receive

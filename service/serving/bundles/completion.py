@@ -36,7 +36,7 @@ Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 _LOOK_AGAIN_S = 0.05
 _GAP_S = 0.1
-"""Between two turns: those who wait for theirs look every 0.05 s, and a start should not wait for a
+"""Between two turns: waiting processes look every 0.05 s, and a start should not wait for a
 whole frontier."""
 
 

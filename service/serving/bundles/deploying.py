@@ -77,7 +77,7 @@ def _store(machinery: Machinery, bundle: Bundle, engine: Engine) -> LatencyStore
 
 
 async def _build(machinery: Machinery, bundle: Bundle, engine: Engine) -> list[RunnableNetwork]:
-    """Build the essential points, two at a time: nobody else needs the cores yet."""
+    """Build the essential points, two at a time: no request needs the cores yet."""
     essential = Catalogue(bundle.manifest, precisions(machinery.settings, engine)).essential()
     begun = machinery.clock()
     threads = (machinery.loader, machinery.builders)

@@ -89,5 +89,9 @@ class CorruptImageError(ImageError):
     """The image is broken or ends early."""
 
 
+class EndlessHeaderError(CorruptImageError):
+    """The image has more before its picture than any picture needs."""
+
+
 class ImageTooLargeError(ImageError):
     """The image has more pixels than allowed."""

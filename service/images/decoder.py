@@ -15,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from san_core.errors import ImageTooLargeError
+from san_core.errors import (
+    EndlessHeaderError,
+    ImageError,
+    ImageTooLargeError,
+    UnsupportedFormatError,
+)
 from san_core.preprocessing import Preprocessing, decode
 from service.errors import ExpiredError
 from service.images import jpeg
@@ -135,6 +140,19 @@ class Decoder:
             header = await self._workers.submit(lambda: read_header(data, self._formats), urgency)
         self._limits.check(header)
         return header
+
+    def look(self, beginning: bytes) -> None:
+        """Raise if an image that begins so is not taken, whatever follows.
+
+        What a header promises to cost only grows with the bytes that follow it.
+        """
+        try:
+            header = read_header(beginning, self._formats)
+        except (UnsupportedFormatError, EndlessHeaderError):
+            raise
+        except ImageError:
+            return  # the rest may mend it
+        self._limits.check(header)
 
     def job(
         self,

@@ -12,7 +12,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from san_core.errors import CorruptImageError, NotAnImageError, UnsupportedFormatError
+from san_core.errors import (
+    CorruptImageError,
+    EndlessHeaderError,
+    NotAnImageError,
+    UnsupportedFormatError,
+)
 from san_core.preprocessing import ImageHeader, count_scans, foreign_format
 
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
@@ -69,7 +74,7 @@ def read_header(data: bytes, formats: frozenset[str]) -> Header:
 def segments(data: bytes) -> Iterator[tuple[int, int]]:
     """A JPEG's segments, from the first to its scan, as (marker, where it begins).
 
-    Ends before a scan if the file looks odd.
+    Ends before a scan if the file looks odd; raises if there are too many.
     """
     at, end = 2, len(data)
     for _ in range(_MOST_SEGMENTS):
@@ -87,6 +92,7 @@ def segments(data: bytes) -> Iterator[tuple[int, int]]:
             if marker == SCAN or length < 2:
                 return
             at += 2 + length
+    raise EndlessHeaderError(f"The JPEG has more than {_MOST_SEGMENTS} segments before its picture.")
 
 
 def _jpeg(data: bytes) -> Header:
@@ -101,8 +107,7 @@ def _jpeg(data: bytes) -> Header:
             frame = (marker if data[at + 4] == 8 else 0), width, height, data[at + 9]
     if marker != SCAN or frame is None or not (frame[1] and frame[2]):
         raise CorruptImageError(
-            "The JPEG's header cannot be read: it has no picture, more than one, or more than "
-            f"{_MOST_SEGMENTS} segments before it."
+            "The JPEG's header cannot be read: it has no picture, or more than one."
         )
     kind, width, height, components = frame
     # One scan of all components is the only one of a file that is not progressive.

@@ -219,6 +219,10 @@ class Pipeline:
                     scheduler.answered(request, request.started_ms + timing.total)
             self._observe(request, answer, received)
 
+    def look(self, beginning: bytes) -> None:
+        """Raise if an image that begins so is not taken, whatever follows."""
+        self._decoder.look(beginning)
+
     def refused(
         self, request_id: str, started_ms: float, traceparent: str | None, error: Exception
     ) -> None:

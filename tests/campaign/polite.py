@@ -1,12 +1,17 @@
-"""A polite client: a photograph with a budget of 50 ms, ten times a second. Its figures judge."""
+"""A polite client: a photograph with a budget of 50 ms, ten times a second. Its figures judge.
+
+`python -m tests.campaign.polite PORT SECONDS` is one in a process of its own, whose interpreter does
+nothing else; it prints its verdict as JSON.
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
+import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from benchmarks.driving.photo import photo
 
@@ -45,6 +50,19 @@ class Verdict:
     def p99_ms(self) -> float:
         ordered = sorted(self.seconds)
         return 1000 * ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if ordered else 0.0
+
+
+def together(verdicts: list[Verdict]) -> Verdict:
+    """Several as one."""
+    whole = Verdict()
+    for one in verdicts:
+        whole.answered += one.answered
+        whole.in_time += one.in_time
+        whole.refused += one.refused
+        whole.failed += one.failed
+        whole.accuracies += one.accuracies
+        whole.seconds += one.seconds
+    return whole
 
 
 class PoliteClient:
@@ -99,3 +117,14 @@ class PoliteClient:
             verdict.seconds.append(time.perf_counter() - begun)
             verdict.in_time += body["budget"]["met"]
             verdict.accuracies.append(body["expected_accuracy"] or 0.0)
+
+
+def main() -> None:
+    """Ask for so many seconds, then print what was seen."""
+    with PoliteClient(int(sys.argv[1])) as client:
+        time.sleep(float(sys.argv[2]))
+    print(json.dumps(asdict(client.verdict)))
+
+
+if __name__ == "__main__":
+    main()

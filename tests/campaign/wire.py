@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import random
 import socket
@@ -19,14 +20,19 @@ ATTACKER = "127.0.0.2"
 Attack = Callable[[int, float], None]
 """Attacks a port until a moment of `time.monotonic()`."""
 
+attempts = itertools.count()
+"""Counts every connection that is opened."""
+
 
 def connect(port: int) -> socket.socket:
     """A connection from the attacker's address."""
+    next(attempts)
     return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(ATTACKER, 0))
 
 
 def post(port: int, body: bytes, path: str = "/classify", **headers: str) -> int:
     """Send one request; its status, or 0 if the connection was closed."""
+    next(attempts)
     connection = http.client.HTTPConnection(
         "127.0.0.1", port, timeout=60, source_address=(ATTACKER, 0)
     )

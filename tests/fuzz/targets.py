@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from san_core.bundle import read_manifest
+from san_core.bundle import read
 from san_core.errors import SanError
 from san_core.preprocessing import Preprocessing
 from service.http.open_inference.request import parse_request
@@ -57,10 +57,10 @@ def tensors(data: bytes) -> None:
 
 
 def bundle(data: bytes) -> None:
-    """A bundle's header and manifest."""
+    """A bundle: its header, manifest and tensors."""
     _bundle.write_bytes(data)
     with suppress(SanError):
-        read_manifest(_bundle)
+        read(_bundle)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -22,7 +22,7 @@ from service.http.connection.protocol import FIRST_BYTE
 from service.http.middleware import REQUEST_ID, header, traceparent
 from service.http.openapi import problems
 from service.http.schemas import ClassifyManySchema, ClassifySchema
-from service.http.upload.body import Incoming
+from service.http.upload.body import Incoming, Look
 from service.http.upload.inputs import images_in
 from service.request.answer import Answer
 from service.request.client import CLIENT
@@ -38,7 +38,7 @@ _LONGEST_REMEMBERED = 256
 class HttpExchange:
     """One POST as the pipeline sees it."""
 
-    def __init__(self, scope: Scope, incoming: Incoming, send: Send) -> None:
+    def __init__(self, scope: Scope, incoming: Incoming, send: Send, look: Look) -> None:
         self.request_id: str = scope[REQUEST_ID]
         self.started_ms: float = scope[FIRST_BYTE]
         self.terms = _terms(scope)
@@ -48,11 +48,12 @@ class HttpExchange:
         self._content_type = header(scope, b"content-type")
         self._incoming = incoming
         self._send = send
+        self._look = look
         self._many = False
 
     async def receive(self) -> bytes | list[bytes]:
         """Read the body and find the images in it."""
-        body = await self._incoming.read()
+        body = await self._incoming.read(self._look)
         images, self._many = await images_in(body, self._content_type, most=MAX_IMAGES)
         self._incoming.allowance.add_requests(len(images) - 1)
         self._incoming.watch()
@@ -107,7 +108,7 @@ class ClassifyEndpoint:
                 max_bytes=self._max_bytes,
                 timeout_s=self._timeout_s,
             )
-            exchange = HttpExchange(scope, incoming, send)
+            exchange = HttpExchange(scope, incoming, send, self._pipeline.look)
         except SanError as error:
             note_refusal(self._pipeline, scope, error)
             raise

@@ -7,11 +7,12 @@ trickles in holds a place for longer than any image is worth.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.types import Receive, Scope
 
+from san_core.errors import ImageError
 from service.errors import BodyTooLargeError, ClientGoneError, SlowClientError
 from service.http.access.limits import Allowance, ClientLimits
 from service.http.connection.protocol import CONNECTION, BoundedProtocol
@@ -23,6 +24,12 @@ _GRACE_S, _LOOK_S = 3.0, 1.0
 """When a body's pace is looked at first (lost packets are sent again by then), and how often."""
 _LEAST_BYTES_PER_S = 4096
 """The slowest pace: a tenth of what a poor mobile connection has."""
+_LOOK_AT = (65_536, 1_000_000)
+"""A body is looked at when it has so many bytes: most headers are in the first, and what is costly
+by the byte shows by the second. Smaller ones are here before a look would save anything."""
+
+Look = Callable[[bytes], None]
+"""Raises if a body that begins so will be refused, whatever follows."""
 
 
 class Incoming:
@@ -52,8 +59,8 @@ class Incoming:
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
 
-    async def read(self) -> bytes:
-        """The whole body."""
+    async def read(self, look: Look | None = None) -> bytes:
+        """The whole body; if it is refused by a look at its beginning the rest is not read."""
         self.allowance.add_requests(1)
         # What asyncio.timeout does, at half its cost.
         self._begun = self._loop.time()
@@ -62,7 +69,7 @@ class Incoming:
             message = await self._next()
             body: bytes = message.get("body", b"")
             self._add(len(body))
-            return await self._rest(body) if message.get("more_body", False) else body
+            return await self._rest(body, look) if message.get("more_body", False) else body
         except asyncio.CancelledError:
             if self._is_slow and self._task is not None and not self._task.uncancel():
                 raise SlowClientError(
@@ -83,15 +90,28 @@ class Incoming:
             self._is_slow = True
             self._task.cancel()
 
-    async def _rest(self, body: bytes) -> bytes:
+    async def _rest(self, body: bytes, look: Look | None) -> bytes:
         chunks, more = [body], True
+        due = iter(_LOOK_AT if look is not None else ())
+        look_at = next(due, self._max_bytes)
         while more:
+            if self._size >= look_at and look is not None:
+                look_at = next(due, self._max_bytes)
+                self._look_at(chunks, look)
             message = await self._next()
             chunk = message.get("body", b"")
             self._add(len(chunk))
             chunks.append(chunk)
             more = message.get("more_body", False)
         return b"".join(chunks)
+
+    def _look_at(self, chunks: list[bytes], look: Look) -> None:
+        try:
+            look(b"".join(chunks))
+        except ImageError:
+            if self._connection is not None:
+                self._connection.close_after_answer()
+            raise
 
     async def _next(self) -> Any:
         message = await self._receive()

@@ -1,9 +1,14 @@
-"""A client's leaving, told by our protocol or, behind another server, by the next message."""
+"""A body that is refused by its beginning; a client's leaving, told by our protocol or, behind
+another server, by the next message."""
 
 import asyncio
+import io
+import socket
 
 import pytest
+from PIL import Image
 
+from san_core.errors import UnsupportedFormatError
 from service.http.access.limits import ClientLimits
 from service.http.connection.protocol import CONNECTION
 from service.http.upload.body import Incoming
@@ -94,3 +99,102 @@ def test_the_next_request_of_a_connection_is_not_forgotten_with_the_last():
         assert connection.on_lost is None
 
     run(main())
+
+
+def pieces_of(body, size=50_000):
+    """What a server hands on of a body, piece by piece, and how much of it was taken."""
+    taken = []
+
+    async def receive():
+        at = sum(taken)
+        taken.append(len(body[at : at + size]))
+        return {
+            "type": "http.request",
+            "body": body[at : at + size],
+            "more_body": at + size < len(body),
+        }
+
+    return receive, taken
+
+
+def read(body, look):
+    receive, taken = pieces_of(body)
+
+    async def main():
+        roomy = ClientLimits(max_requests=8, max_bytes=10_000_000, share=1.0)
+        scope = {"headers": [], CLIENT: "a"}
+        return await Incoming(scope, receive, roomy, max_bytes=5_000_000, timeout_s=5).read(look)
+
+    return run(main()), taken
+
+
+def test_a_body_is_looked_at_twice_while_it_arrives():
+    seen = []
+    body = bytes(2_000_000)
+    assert read(body, lambda beginning: seen.append(len(beginning)))[0] == body
+    assert seen == [100_000, 1_000_000]
+
+
+def test_a_small_body_is_not_looked_at():
+    seen = []
+    read(bytes(90_000), seen.append)
+    assert not seen
+
+
+def test_what_is_refused_by_its_beginning_is_not_read_to_its_end():
+    def refuse(_):
+        raise UnsupportedFormatError("not this")
+
+    receive, taken = pieces_of(bytes(2_000_000))
+
+    async def main():
+        roomy = ClientLimits(max_requests=8, max_bytes=10_000_000, share=1.0)
+        scope = {"headers": [], CLIENT: "a"}
+        incoming = Incoming(scope, receive, roomy, max_bytes=5_000_000, timeout_s=5)
+        with pytest.raises(UnsupportedFormatError):
+            await incoming.read(refuse)
+
+    run(main())
+    assert sum(taken) == 100_000
+
+
+def answer_to_the_beginning(port, beginning, size=19_000_000):
+    """Announce a body and send only its beginning; the answer, until the connection is closed."""
+    with socket.create_connection(("127.0.0.1", port), timeout=8) as connection:
+        connection.sendall(
+            b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size
+            + beginning
+        )
+        answer = b""
+        try:
+            while piece := connection.recv(65_536):
+                answer += piece
+        except ConnectionResetError:
+            pass
+        return answer
+
+
+FILL = b"\xff\xd8" + b"\xff" * 150_000
+PGM = b"P5\n4000 4000\n254\n" + bytes(150_000)
+WEBP = b"RIFF\x80\x84\x1e\x00WEBPVP8L\x74\x84\x1e\x00\x2f\xfe\xff\xff\x0f" + bytes(150_000)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "status"),
+    [(FILL, b"400"), (PGM, b"413"), (WEBP, b"413"), (b"8BPS" + bytes(150_000), None)],
+)
+def test_the_service_answers_an_image_by_its_beginning(running, beginning, status):
+    if status is None:  # nothing that is known: it may still become something
+        with pytest.raises(TimeoutError):
+            answer_to_the_beginning(running.port, beginning)
+        return
+    answer = answer_to_the_beginning(running.port, beginning)
+    assert answer.split(b" ", 2)[1] == status
+    assert b"connection: close" in answer
+
+
+def test_a_large_photograph_is_read_to_its_end(client):
+    file = io.BytesIO()
+    Image.effect_noise((1600, 1200), 80).convert("RGB").save(file, "JPEG", quality=97)
+    assert len(file.getvalue()) > 1_200_000
+    assert client.post("/classify", content=file.getvalue()).status_code == 200

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module, metadata
@@ -18,6 +19,10 @@ from san_cli.parser import Parser, suggestion
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+_OPTIONAL = re.compile(r"(?P<name>[\w-]+).*; extra == ['\"](?P<extra>\w+)['\"]")
+"""A requirement of an extra, as the distribution's metadata has it."""
 
 
 class CommandModule(Protocol):
@@ -76,6 +81,11 @@ COMMANDS: Mapping[str, Command] = {
         "Calibrate batch norm for more resolutions.",
         "one step at a time",
     ),
+    "temper": Command(
+        "training.commands.temper",
+        "Make a bundle's scores mean what they say, without labels.",
+        "one step at a time",
+    ),
     "describe": Command("san_core.commands.describe", "Show what a bundle holds.", "look inside"),
     "export": Command(
         "san_core.commands.export",
@@ -91,9 +101,6 @@ COMMANDS: Mapping[str, Command] = {
         "training.commands.report",
         "Reproduce the paper at small scale, or draw a run's curves.",
         "research",
-    ),
-    "temper": Command(
-        "training.commands.temper", "Make a bundle's scores mean what they say, without labels."
     ),
 }
 
@@ -127,6 +134,15 @@ def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     return parser
 
 
+def missing_extra(module: str | None) -> str | None:
+    """The extra of this distribution that brings a module which is not installed."""
+    for requirement in metadata.requires("san-serve") or ():
+        found = _OPTIONAL.match(requirement)
+        if found and found["name"] == (module or "").partition(".")[0]:
+            return found["extra"]
+    return None
+
+
 def run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
     """Import one command's module and run it; an error of ours or the system's is one sentence."""
     # Late, so that --help and --version pay for nothing of san_core.
@@ -141,6 +157,15 @@ def run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
         return module.run(parser.parse_args(arguments))
     except SanError as error:
         print(f"san {name}: {error}", file=sys.stderr)
+        return EXIT_ERROR
+    except ModuleNotFoundError as error:
+        extra = missing_extra(error.name)
+        if extra is None:
+            raise
+        print(
+            f"san {name}: This needs {error.name}: pip install 'san-serve[{extra}]'.",
+            file=sys.stderr,
+        )
         return EXIT_ERROR
     except BrokenPipeError:
         raise

@@ -244,6 +244,8 @@ def _aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 def _read_header(path: Path) -> dict[str, Any]:
     """Read the safetensors header, telling foreign, truncated and corrupt files apart."""
+    if path.is_dir():
+        raise BundleNotFoundError(f"{path} is a folder; name the bundle's .safetensors file in it.")
     if not path.is_file():
         hint = "" if path != DEFAULT_BUNDLE else " (the embedded default bundle is missing)"
         raise BundleNotFoundError(f"There is no bundle at {path}{hint}.")

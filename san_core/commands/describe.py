@@ -1,13 +1,20 @@
 """`san describe`: what a bundle holds, as a table."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from san_core.bundle import DEFAULT_BUNDLE, Accuracy, Bundle, load
+from san_core.bundle import DEFAULT_BUNDLE, Accuracy, Bundle, read
 from san_core.mode import Mode
 from san_core.network.cost import cost
 from san_core.resolution import provenance
+
+if TYPE_CHECKING:
+    from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
 HELP = "Show what a bundle holds."
 
@@ -34,20 +41,28 @@ def best(accuracy: Sequence[Accuracy]) -> list[Accuracy]:
     return list(found.values())
 
 
+def _macs(network: ScaleAdaptiveNetwork | None, resolution: int) -> str:
+    return "-" if network is None else f"{cost(network, resolution).macs / 1e6:.0f}"
+
+
 def describe(bundle: Bundle, *, every: bool = False) -> str:
-    """Return the description as text."""
-    manifest, network = bundle.manifest, bundle.network
+    """Return the description as text; what must be counted in the network needs torch."""
+    manifest = bundle.manifest
+    network = bundle.network if find_spec("torch") else None
     config = manifest.network
     stored = (bundle.path or DEFAULT_BUNDLE).stat().st_size
-    parameters = sum(p.numel() for p in network.parameters())
     facts = {
         "bundle": f"{manifest.name} {manifest.version} ({stored / 1e6:.1f} MB)",
         "architecture": f"{config.architecture}, {config.num_classes} classes",
-        "meta learner": f"{config.meta_learner}, {parameters / 1e6:.2f} M parameters in all",
-        "main network": f"{cost(network, config.resolutions[0]).parameters / 1e6:.2f} M parameters",
+        "meta learner": config.meta_learner,
         "trained at": ", ".join(map(str, config.resolutions)),
         "calibrated at": ", ".join(map(str, manifest.calibrated)) or "-",
     }
+    if network is not None:
+        parameters = sum(p.numel() for p in network.parameters())
+        main = cost(network, config.resolutions[0]).parameters
+        facts["meta learner"] += f", {parameters / 1e6:.2f} M parameters in all"
+        facts["main network"] = f"{main / 1e6:.2f} M parameters"
     facts |= {
         key: str(value) for key, value in manifest.provenance.items() if isinstance(value, str)
     }
@@ -62,15 +77,15 @@ def describe(bundle: Bundle, *, every: bool = False) -> str:
     shown = manifest.accuracy if every else best(manifest.accuracy)
     for a in sorted(shown, key=lambda a: a.point, reverse=True):
         where = f"{a.resolution} {provenance(a.resolution, config.resolutions)}"
-        macs = cost(network, a.resolution).macs / 1e6
+        macs = _macs(network, a.resolution)
         lines.append(
-            f"{where:<22} {a.mode:<10} {a.precision:<6} {macs:7.0f} {a.top1:7.2%} {a.top5:7.2%}"
+            f"{where:<22} {a.mode:<10} {a.precision:<6} {macs:>7} {a.top1:7.2%} {a.top5:7.2%}"
         )
     if len(shown) < len(manifest.accuracy):
         lines.append(f"{len(manifest.accuracy) - len(shown)} more with --all")
     if not manifest.accuracy:
         lines += [
-            f"{f'{r} trained':<22} {'-':<10} {'-':<6} {cost(network, r).macs / 1e6:7.0f}"
+            f"{f'{r} trained':<22} {'-':<10} {'-':<6} {_macs(network, r):>7}"
             f" {'not measured: run san prepare':>30}"
             for r in config.resolutions
         ]
@@ -79,5 +94,5 @@ def describe(bundle: Bundle, *, every: bool = False) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Print the description."""
-    print(describe(load(args.bundle), every=args.all))
+    print(describe(read(args.bundle, mapped=True), every=args.all))
     return 0

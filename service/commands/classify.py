@@ -83,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
 def _files(paths: list[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.is_dir():
+            if not path.exists():
+                raise SanError(f"There is no file {path}.")
             yield path
             continue
         found = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
@@ -170,7 +172,8 @@ def _show(answer: dict[str, Any]) -> None:
         spare = budget["budget_ms"] - budget["spent_ms"]
         kept = f"{spare:.1f} ms to spare" if budget["met"] else f"missed by {-spare:.1f} ms"
         took += f" of {budget['budget_ms']:g}, {kept}"
-    print(f"{answer['image']}: {answer['resolution']} px ({answer['mode']}), {took}")
+    point = f"{answer['resolution']} px ({answer['mode']}, {answer['precision']})"
+    print(f"{answer['image']}: {point}, {took}")
     for prediction in answer["predictions"]:
         print(f"  {prediction['score']:6.1%}  {prediction['label']}")
     print(f"  {answer['reason']}")

@@ -92,7 +92,9 @@ def segments(data: bytes) -> Iterator[tuple[int, int]]:
             if marker == SCAN or length < 2:
                 return
             at += 2 + length
-    raise EndlessHeaderError(f"The JPEG has more than {_MOST_SEGMENTS} segments before its picture.")
+    raise EndlessHeaderError(
+        f"The JPEG has more than {_MOST_SEGMENTS} segments before its picture."
+    )
 
 
 def _jpeg(data: bytes) -> Header:

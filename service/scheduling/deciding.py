@@ -16,7 +16,7 @@ from enum import StrEnum
 from san_core.frontier import OperatingPoint
 from service.latency.quantiles import Spread, Spreads
 from service.request.request import Request
-from service.request.terms import OnMiss
+from service.request.terms import OnMiss, Terms
 from service.scheduling import reasons
 from service.scheduling.pricing import CostTable, PointCost
 from service.scheduling.schedule import Load
@@ -92,13 +92,11 @@ def share_ms(request: Request, load: Load, now_ms: float) -> float:
     return TUNING.usable * load.part * time / (own + others + load.rate * TUNING.horizon_ms)
 
 
-def affordable(
-    cost: PointCost, share: float, table: CostTable, load: Load, *, pinned: bool
-) -> bool:
-    """Whether load lets a request have a point."""
-    if pinned or cost.unit_ms <= table.floor.unit_ms:
+def affordable(cost: PointCost, share: float, table: CostTable, terms: Terms) -> bool:
+    """Whether a request may have a point: never above its share, nor for gains within the error."""
+    if terms.resolution is not None or cost.unit_ms <= table.floor.unit_ms:
         return True
-    if cost.luxury and load.busy >= TUNING.mostly_idle:
+    if cost.luxury and terms.min_accuracy is None:
         return False
     return cost.unit_ms <= share
 
@@ -153,10 +151,11 @@ def decide(
         found = [o for o in found if o.accuracy >= terms.min_accuracy]
         if not found:
             return Decision(Verdict.INACCURATE, best, reasons.inaccurate(terms, best))
+    else:
+        found = [o for o in found if not o.cost.luxury]
     alone, target = spreads.alone, spreads.of(alone=load.alone).target
     share = share_ms(request, load, now_ms)
     price = table.price(share)
-    pinned = terms.resolution is not None
 
     def worth(option: Option) -> float:
         short = max(0.0, target - option.in_time)
@@ -164,14 +163,15 @@ def decide(
             option.accuracy * option.in_time - TUNING.broken * short - price * option.cost.unit_ms
         )
 
-    paid = [o for o in found if affordable(o.cost, share, table, load, pinned=pinned)]
+    paid = [o for o in found if affordable(o.cost, share, table, terms)]
     idle = max(
         (o for o in found if alone.probability(left / o.idle_ms) >= alone.target),
         key=lambda o: o.accuracy,
         default=None,
     )
     if load.alone:
-        chosen: Option | None = max(paid, key=worth)
+        # A demanded accuracy can leave nothing that its share pays for.
+        chosen: Option | None = max(paid or found, key=worth)
         assert chosen is not None
         if chosen.in_time < target:
             return _none_fits(request, found, chosen, idle, load, now_ms)
@@ -192,8 +192,6 @@ def decide(
         hoped = idle or max(likes, key=lambda o: o.accuracy, default=None)
         return _none_fits(request, found, likely, hoped, load, now_ms)
     given_up = max(0.0, idle.accuracy - chosen.accuracy) if idle is not None else 0.0
-    if given_up and idle is not None and idle.cost.luxury and given_up < _error(idle):
-        given_up = 0.0
     held_up = _held_up(found, chosen.accuracy, left, alone)
     reason = reasons.chosen(request, found, chosen, idle if given_up else None, price, now_ms)
     return Decision(Verdict.SERVE, chosen, reason, share, price, given_up, held_up)
@@ -221,11 +219,6 @@ def _squeezed(
     if in_time < spreads.busy.target:
         return None
     return Option(option.cost, option.decode_ms, 0.0, option.idle_ms, total, in_time)
-
-
-def _error(option: Option) -> float:
-    measured = option.cost.listing.measured
-    return 0.0 if measured is None else (0.25 / measured.n) ** 0.5
 
 
 def _held_up(

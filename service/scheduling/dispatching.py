@@ -100,7 +100,7 @@ def choose(
     tight_ms = (floor.run_ms(1) + table.overhead_ms) * spread.bound
     best, least = Plan(price=price), float("inf")
     for cost in table.points:
-        if not affordable(cost, share, table, load, pinned=head.terms.resolution is not None):
+        if not affordable(cost, share, table, head.terms):
             continue
         below = cost.accuracy < floor.accuracy
         # Below the floor only where a request has no time for more.

@@ -43,8 +43,6 @@ class Load:
     """Images of its class expected per ms."""
     part: float = 1.0
     """Part of the engine's time that its class may have."""
-    busy: float = 0.0
-    """Share of arrivals that found the engine taken."""
 
 
 @dataclass(slots=True)
@@ -70,7 +68,6 @@ class Schedule:
         self._seen_ms = 0.0
         self._busy_ms = 0.0
         self._arrived = 0.0
-        self._busy = 0.0
         self._clients: dict[str, _Client] = {}
         self._behind: frozenset[str] = frozenset()
         self._within = (0.0, 0.0)
@@ -89,7 +86,6 @@ class Schedule:
         taken = 1.0 if self._inside else 0.0
         for other in self._inside:
             other.joined = True
-        self._busy += (taken - self._busy) / 32.0
         self._arrived += taken * request.images
         client = self._clients.get(request.client)
         if client is None:
@@ -170,7 +166,7 @@ class Schedule:
         inside, running = self._inside, self.running_ms(now_ms)
         if not inside or (len(inside) == 1 and inside[0] is request):
             # What may run is the service's own work.
-            return Load(running_ms=running, rate=self.rate, busy=self._busy)
+            return Load(running_ms=running, rate=self.rate)
         mine = urgency(request)
         engine = least = decode = spare = 0.0
         waiting = 0
@@ -202,7 +198,6 @@ class Schedule:
             spare / waiting if waiting else 0.0,
             rate,
             part,
-            self._busy,
         )
 
     def idle_ms(self, now_ms: float) -> float:

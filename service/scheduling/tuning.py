@@ -20,9 +20,6 @@ class Tuning:
     thin: float = 0.05
     """A point may count as the floor if its accuracy per millisecond is within this of the best:
     of near equals the more accurate one."""
-    mostly_idle: float = 0.3
-    """Below this busy share, accuracy within the evaluation's error is still worth the engine's
-    time."""
     clients_ms: float = 500.0
     """Over how much time a client's share of the engine is taken."""
     lookahead: int = 4

@@ -1,7 +1,7 @@
 """A polite client: a photograph with a budget of 50 ms, ten times a second. Its figures judge.
 
-`python -m tests.campaign.polite PORT SECONDS` is one in a process of its own, whose interpreter does
-nothing else; it prints its verdict as JSON.
+`python -m tests.campaign.polite PORT SECONDS` is one in a process of its own,
+whose interpreter does nothing else; it prints its verdict as JSON.
 """
 
 from __future__ import annotations

@@ -80,6 +80,28 @@ def test_a_refusal_of_the_system_is_one_sentence_too(install, capsys):
     assert "Permission denied: '/somewhere'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("module", "extra"), [("torch._C", "torch"), ("onnx", "export")])
+def test_a_command_without_its_extra_says_how_to_get_it(install, capsys, module, extra):
+    def run(args: argparse.Namespace) -> int:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    assert dispatch(["say"], install(run)) == 2
+    wanted = f"san say: This needs {module}: pip install 'san-serve[{extra}]'.\n"
+    assert capsys.readouterr().err == wanted
+
+
+def test_a_module_of_our_own_that_is_missing_is_not_hidden(install):
+    def run(args: argparse.Namespace) -> int:
+        raise ModuleNotFoundError("No module named 'service.nothing'", name="service.nothing")
+
+    with pytest.raises(ModuleNotFoundError):
+        dispatch(["say"], install(run))
+
+
+def test_every_command_has_a_place_in_the_help():
+    assert all(command.group != "commands" for command in COMMANDS.values())
+
+
 def test_interruption_is_code_130(install, capsys):
     def run(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt

@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,16 @@ def test_describe_shows_points_and_cost(bundle: Path, capsys: pytest.CaptureFixt
     short = capsys.readouterr().out
     assert [line.split()[0] for line in short.splitlines()[-3:]] == ["96", "80", "1"]
     assert "drawn (50 images)" in short
+
+
+def test_describe_works_without_torch(
+    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert san("describe", bundle) == 0
+    text = capsys.readouterr().out
+    assert "resnet18, 7 classes" in text
+    assert "96, 64, 48" in text
 
 
 def test_exported_safetensors_is_a_stock_state_dict(bundle: Path, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_without_a_budget_the_most_accurate_point_answers(tiny_bundle, folder, c
     assert len(answer["predictions"]) == 3
     pinned = ("--resolution", 48, "--mode", "data_free")
     assert san("classify", tiny_bundle, folder / "a.jpg", *pinned) == 0
-    assert "48 px (data_free)" in capsys.readouterr().out
+    assert "48 px (data_free, float)" in capsys.readouterr().out
 
 
 def test_the_time_it_took_and_why(tiny_bundle, folder, capsys):
@@ -56,6 +56,11 @@ def test_the_time_it_took_and_why(tiny_bundle, folder, capsys):
     assert "to spare" in out
     assert "most accurate" in out
     assert "broken.jpg: " in err
+
+
+def test_a_file_that_is_not_there_is_named_before_anything_starts(tiny_bundle, capsys):
+    assert san("classify", tiny_bundle, "nowhere.jpg") == 2
+    assert capsys.readouterr().err == "san classify: There is no file nowhere.jpg.\n"
 
 
 @pytest.mark.parametrize(

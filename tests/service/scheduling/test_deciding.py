@@ -6,7 +6,7 @@ from service.latency.quantiles import Spreads
 from service.request.terms import OnMiss
 from service.scheduling.deciding import Verdict, decide, options, share_ms
 from service.scheduling.schedule import Load
-from tests.service.scheduling.points import listing, request, table
+from tests.service.scheduling.points import LISTINGS, listing, request, table
 
 SPREADS = Spreads(0.99)
 BUSY = Load(alone=False, running_ms=3.0, engine_ms=10.0, least_ms=6.0, waiting=3, spare_ms=40.0)
@@ -161,3 +161,24 @@ def test_what_cannot_be_promised_is_served_while_the_engine_has_time():
 def test_but_not_while_others_need_it():
     short = Load(False, 3.0, 3.0, 3.0, 0.0, 1, 9.0, rate=2.0)
     assert asked(9.0, short).verdict is Verdict.OVERLOADED
+
+
+INT8 = [*LISTINGS, listing(224, "int8", 0.745)]
+
+
+@pytest.mark.parametrize("more", [{}, {"budget_ms": None}, {"resolution": 224}])
+def test_of_points_that_are_equal_within_the_error_the_faster_is_taken(more):
+    asking = request(**({"budget_ms": 50.0} | more))
+    found = decide(asking, table(INT8), IDLE, SPREADS, 0.0)
+    assert found.option.cost.listing.point.precision == "int8"
+    assert found.given_up == 0.0
+
+
+def test_an_accuracy_that_only_float_reaches_gets_float():
+    found = decide(request(50.0, min_accuracy=0.748), table(INT8), IDLE, SPREADS, 0.0)
+    assert found.option.cost.listing.point.precision == "float"
+
+
+def test_a_demanded_accuracy_is_served_after_a_burst_although_its_share_does_not_pay_for_it():
+    found = asked(20.0, Load(rate=2.0), min_accuracy=0.74)
+    assert (found.verdict, resolution(found)) == (Verdict.SERVE, 224)

@@ -82,6 +82,7 @@ def test_openvino_is_imported_without_its_telemetry(tmp_path):
     ("options", "sentence"),
     [
         (["--bundle", "/nowhere/b.safetensors"], "There is no bundle at /nowhere/b.safetensors."),
+        (["--bundle", "/"], "/ is a folder; name the bundle's .safetensors file in it."),
         (["--host", "192.0.2.1", "--port", "0"], "Cannot listen on 192.0.2.1: "),
     ],
 )

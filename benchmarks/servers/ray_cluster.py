@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 SERVE_FILE = ROOT / "deploy" / "ray_serve" / "serve.yaml"
 DEFAULT_ROUTER = "ray.serve._private.request_router.pow_2_router:PowerOfTwoChoicesRequestRouter"
 _START_S = 300.0
+_ATTEMPTS = 3
 
 
 def stop(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -43,8 +44,6 @@ class Cluster:
         (peer,) = select("ray")
         self._binaries = ensure(peer)
         self._folder = folder
-        self._port, self._metrics_port, self._http_port = free_port(), free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self._http_port}"
         self._env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("SAN_")},
             "PATH": f"{self._binaries}{os.pathsep}{os.environ['PATH']}",
@@ -53,7 +52,16 @@ class Cluster:
             "RAY_AUTH_MODE": "disabled",
             "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deploy.ray_serve.proxy:middlewares",
         }
-        self._ray = self._start(
+        for _ in range(_ATTEMPTS):
+            self._ray = self._start_node(cores)
+            if self._is_up():
+                return
+        raise RuntimeError(f"Ray did not start:\n{self.log()}")
+
+    def _start_node(self, cores: int) -> subprocess.Popen[bytes]:
+        self._port, self._metrics_port, self._http_port = free_port(), free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self._http_port}"
+        return self._start(
             "ray",
             *("ray", "start", "--head", "--block", "--include-dashboard", "false"),
             *("--node-ip-address", "127.0.0.1", "--port", str(self._port)),
@@ -61,6 +69,16 @@ class Cluster:
             *("--metrics-export-port", str(self._metrics_port)),
             *("--num-cpus", str(cores), "--object-store-memory", str(100 << 20)),
         )
+
+    def _is_up(self) -> bool:
+        """Whether the node started; it ends by itself if somebody else took one of its ports."""
+        deadline = time.monotonic() + _START_S
+        while self._ray.poll() is None and time.monotonic() < deadline:
+            if "Ray runtime started" in (self._folder / "ray.log").read_text():
+                return True
+            time.sleep(0.2)
+        stop(self._ray, signal.SIGTERM)
+        return False
 
     def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         program, *arguments = command
@@ -116,7 +134,7 @@ class Cluster:
                 for _ in range(16):
                     answer = client.get("/version")
                     if answer.status_code == 200:
-                        found[answer.headers["x-san-replica"]] = answer.json()["worker"]["pid"]
+                        found[answer.headers["x-san-replica"]] = answer.json()["pid"]
         except httpx.HTTPError:
             return {}
         return found

@@ -26,6 +26,7 @@ from san_core.main_network.quantization import corrected_biases, quantised_resol
 from san_core.mode import Mode
 from san_core.network.cost import Cost
 from service.engines.base import Images, finite
+from service.engines.openvino.core import core
 from service.engines.openvino.cpu_probe import CpuDecision, apply, probe
 from service.engines.openvino.disk_cache import DiskCache, user_cache
 from service.engines.openvino.int8 import quantise
@@ -154,11 +155,10 @@ class OpenVinoEngine:
             )
         apply(self._decision)
         try:
-            import openvino as ov
+            self._core = core()
         except ImportError as error:
             raise EngineUnavailableError(f"OpenVINO cannot be loaded: {error}.") from error
         self._float = self._decision.precision if bf16 else "f32"
-        self._core = ov.Core()
         _rouse(self._core, threads)
         self._bundle = bundle
         self._threads = threads

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from san_core.main_network.blueprint import Blueprint
+from service.engines.openvino.core import core
 from service.errors import EngineUnavailableError
 
 if TYPE_CHECKING:
@@ -92,9 +93,7 @@ class Template:
     @classmethod
     def read(cls, path: Path) -> Template:
         """Read what `write` wrote; RuntimeError, ValueError or LookupError if it is damaged."""
-        from openvino import Core
-
-        graph = Core().read_model(path)
+        graph = core().read_model(path)
         if not graph.has_rt_info(_BLUEPRINT):
             raise ValueError("it has no blueprint")
         return cls(graph, Blueprint.from_json(graph.get_rt_info(_BLUEPRINT).astype(str)))

@@ -135,12 +135,14 @@ def build_parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 
 def missing_extra(module: str | None) -> str | None:
-    """The extra of this distribution that brings a module which is not installed."""
+    """The smallest extra of this distribution that brings a module which is not installed."""
+    extras: dict[str, list[str]] = {}
     for requirement in metadata.requires("san-serve") or ():
-        found = _OPTIONAL.match(requirement)
-        if found and found["name"] == (module or "").partition(".")[0]:
-            return found["extra"]
-    return None
+        if found := _OPTIONAL.match(requirement):
+            extras.setdefault(found["extra"], []).append(found["name"])
+    wanted = (module or "").partition(".")[0]
+    bringing = [extra for extra, names in extras.items() if wanted in names]
+    return min(bringing, key=lambda extra: len(extras[extra]), default=None)
 
 
 def run_command(name: str, command: Command, arguments: Sequence[str]) -> int:

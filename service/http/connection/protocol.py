@@ -91,13 +91,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.pipeline:
             self.flow.resume_reading()  # behind a large body uvicorn reads on only if it is asked
 
-    def close_after_answer(self) -> None:
-        """Read no more than what is here: what follows belongs to a request that is refused."""
-        cycle: Any = self.cycle
-        if cycle is not None:
-            cycle.keep_alive = False
-        self.flow.pause_reading()
-
     @property
     def is_idle(self) -> bool:
         """Whether no request is served or begun."""

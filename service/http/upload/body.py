@@ -12,7 +12,6 @@ from typing import Any
 
 from starlette.types import Receive, Scope
 
-from san_core.errors import ImageError
 from service.errors import BodyTooLargeError, ClientGoneError, SlowClientError
 from service.http.access.limits import Allowance, ClientLimits
 from service.http.connection.protocol import CONNECTION, BoundedProtocol
@@ -60,7 +59,11 @@ class Incoming:
         self._watcher: asyncio.Task[None] | None = None
 
     async def read(self, look: Look | None = None) -> bytes:
-        """The whole body; if it is refused by a look at its beginning the rest is not read."""
+        """The whole body.
+
+        If a look at its beginning refuses it, the rest is not kept: the protocol drops what
+        follows an answer, so that a client that sends first and reads then sees the answer.
+        """
         self.allowance.add_requests(1)
         # What asyncio.timeout does, at half its cost.
         self._begun = self._loop.time()
@@ -97,21 +100,13 @@ class Incoming:
         while more:
             if self._size >= look_at and look is not None:
                 look_at = next(due, self._max_bytes)
-                self._look_at(chunks, look)
+                look(b"".join(chunks))
             message = await self._next()
             chunk = message.get("body", b"")
             self._add(len(chunk))
             chunks.append(chunk)
             more = message.get("more_body", False)
         return b"".join(chunks)
-
-    def _look_at(self, chunks: list[bytes], look: Look) -> None:
-        try:
-            look(b"".join(chunks))
-        except ImageError:
-            if self._connection is not None:
-                self._connection.close_after_answer()
-            raise
 
     async def _next(self) -> Any:
         message = await self._receive()

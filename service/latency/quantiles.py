@@ -50,6 +50,8 @@ class Learning:
     narrows it by a hundredth of that."""
     outcome_ms: float = 3000.0
     """Over how much time that is forgotten: without answers nothing else would undo it."""
+    pause_ms: float = 100.0
+    """Forgetting begins so long after an answer: while there are answers they steer."""
     roomier: float = 0.5
     tighter: float = 0.2
     """How far outcomes move it at most: where noise breaks promises whatever is chosen, refusing
@@ -199,12 +201,14 @@ class Outcomes:
 
     def forget(self, now_ms: float) -> None:
         """Let time pass."""
-        self._centre *= exp(min(0.0, self._seen_ms - now_ms) / LEARNING.outcome_ms)
-        self._seen_ms = max(self._seen_ms, now_ms)
+        if now_ms > self._seen_ms:
+            self._centre *= exp((self._seen_ms - now_ms) / LEARNING.outcome_ms)
+            self._seen_ms = now_ms
 
     def learn(self, now_ms: float, *, kept: bool) -> None:
         """Take in whether a promise was kept."""
         self.forget(now_ms)
+        self._seen_ms = max(self._seen_ms, now_ms + LEARNING.pause_ms)
         centre = self._centre + LEARNING.outcome * (self.target - kept)
         self._centre = max(-LEARNING.tighter, min(LEARNING.roomier, centre))
 

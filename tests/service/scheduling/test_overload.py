@@ -46,15 +46,17 @@ def test_twice_what_a_fixed_server_holds_is_met_at_a_lower_resolution(seed):
     assert sum(n for t, n in heavy.used.items() if t < 224) > 0.05 * heavy.offered
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_ten_times_is_refused_quickly_and_what_is_admitted_is_in_time(seed):
-    flood, scheduler = replayed(scenario("poisson-10", 3, seed), seed)
-    assert flood.refused > flood.in_time
-    assert flood.in_time > 200 * 3  # it goes on answering as fast as the stations can
-    assert flood.kept >= 0.99
-    # Load alone never drives the choice below the floor.
-    floor = scheduler.table(1e9).floor.listing.point.resolution
-    assert sum(n for t, n in flood.used.items() if t < min(floor, 96)) <= 0.02 * flood.in_time
+def test_ten_times_is_refused_quickly_and_what_is_admitted_is_in_time():
+    late = in_time = 0
+    for seed in range(1, 5):
+        flood, scheduler = replayed(scenario("poisson-10", 3, seed), seed)
+        assert flood.refused > flood.in_time
+        assert flood.in_time > 200 * 3  # it goes on answering as fast as the stations can
+        # Load alone never drives the choice below the floor.
+        floor = scheduler.table(1e9).floor.listing.point.resolution
+        assert sum(n for t, n in flood.used.items() if t < min(floor, 96)) <= 0.02 * flood.in_time
+        late, in_time = late + flood.late, in_time + flood.in_time
+    assert in_time / (in_time + late) >= 0.99
 
 
 def test_it_recovers_within_a_second_of_the_loads_end():

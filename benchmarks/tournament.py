@@ -182,7 +182,7 @@ def main() -> None:
     name = "tournament_real" if args.real else "tournament"
     made = report(name, "Tournament", args)
     if args.real:
-        real(made, args, 1.0 if args.quick else 3.0, 1)
+        real(made, args, 1.0 if args.quick else 3.0, 1 if args.quick else 3)
     else:
         simulate(made, 2.0 if args.quick else 6.0, 1 if args.quick else 2)
     made.write()

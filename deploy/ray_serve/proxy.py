@@ -7,6 +7,7 @@ requests (until when) and of replicas (their headroom) the router finds in `REQU
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import time
 from collections import defaultdict
@@ -18,6 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.fleet.headroom import HEADER, parse
 from service.fleet.routing import View
+
+_log = logging.getLogger("ray.serve")
 
 RECEIVED = b"x-san-received"
 REPLICA = b"x-san-replica"
@@ -66,11 +69,12 @@ class AtTheProxy:
         name = request_id.decode("latin-1")
         if scope.get("method") == "POST":
             REQUESTS[name] = now_ms() + budget_ms(scope, given)
-        replaced = False
+        begun = replaced = False
 
         async def read(message: Message) -> None:
-            nonlocal replaced
+            nonlocal begun, replaced
             if message["type"] == "http.response.start":
+                begun = True
                 headers = dict(message["headers"])
                 if REPLICA in headers and (headroom := parse(headers.get(HEADER, b""))):
                     REPLICAS[headers[REPLICA].decode("latin-1")].report(headroom, now_ms())
@@ -82,12 +86,17 @@ class AtTheProxy:
 
         try:
             await self._app({**scope, "headers": stamped}, receive, read)
+        except Exception:
+            if begun:
+                raise
+            _log.exception("Ray did not answer request %s", name)
+            await _send_problem(send, name)
         finally:
             REQUESTS.pop(name, None)
 
 
 async def _send_problem(send: Send, request_id: str) -> None:
-    """What Ray says in plain text about a request whose replica is gone, as a problem."""
+    """Say as a problem that a replica is gone: Ray says it in plain text, or by an exception."""
     detail = "The replica that had this request is gone; send it again."
     problem = {
         "type": "urn:san-serve:problem:replica-lost",

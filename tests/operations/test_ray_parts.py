@@ -24,6 +24,8 @@ def pass_through(status, headers, query=b"", sent_headers=()):
 
     async def app(scope, _receive, send):
         seen.update(headers=dict(scope["headers"]), due=dict(proxy.REQUESTS))
+        if status is None:
+            raise RuntimeError("the replica died")
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"Internal Server Error"})
 
@@ -66,8 +68,9 @@ def test_the_router_learns_headroom_from_every_answer():
     assert proxy.REPLICAS.pop("one").headroom == ROOM
 
 
-def test_what_ray_says_in_plain_text_becomes_a_problem():
-    got, _ = pass_through(500, [(b"content-type", b"text/plain")])
+@pytest.mark.parametrize("status", [500, None])
+def test_what_ray_says_in_plain_text_or_by_an_exception_becomes_a_problem(status):
+    got, _ = pass_through(status, [(b"content-type", b"text/plain")])
     start, body = got
     assert start["status"] == 503
     assert dict(start["headers"])[b"content-type"] == b"application/problem+json"

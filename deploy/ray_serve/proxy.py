@@ -7,7 +7,6 @@ requests (until when) and of replicas (their headroom) the router finds in `REQU
 from __future__ import annotations
 
 import json
-import logging
 import secrets
 import time
 from collections import defaultdict
@@ -19,8 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.fleet.headroom import HEADER, parse
 from service.fleet.routing import View
-
-_log = logging.getLogger("ray.serve")
 
 RECEIVED = b"x-san-received"
 REPLICA = b"x-san-replica"
@@ -86,17 +83,14 @@ class AtTheProxy:
 
         try:
             await self._app({**scope, "headers": stamped}, receive, read)
-        except Exception:
-            if begun:
-                raise
-            _log.exception("Ray did not answer request %s", name)
-            await _send_problem(send, name)
         finally:
             REQUESTS.pop(name, None)
+        if not begun:
+            await _send_problem(send, name)
 
 
 async def _send_problem(send: Send, request_id: str) -> None:
-    """Say as a problem that a replica is gone: Ray says it in plain text, or by an exception."""
+    """Say as a problem that a replica is gone: Ray says it in plain text, or not at all."""
     detail = "The replica that had this request is gone; send it again."
     problem = {
         "type": "urn:san-serve:problem:replica-lost",

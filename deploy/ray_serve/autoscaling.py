@@ -37,28 +37,19 @@ def needed(current: int, *, short: float, broken: float, busy: float) -> int:
 
 
 def by_promises(context: Any) -> tuple[int, dict[str, Any]]:
-    """Ray's autoscaling policy: its context in, the target and the policy's memory out."""
-    config, state = context.config, dict(context.policy_state or {})
-    current = max(1, context.target_num_replicas)
+    """Ray's autoscaling policy: its context in, the target and the policy's memory out.
+
+    Ray itself waits for `upscale_delay_s` or `downscale_delay_s` before it follows, and keeps to
+    the least and most replicas.
+    """
     metrics = context.aggregated_metrics or {}
     wanted = needed(
-        current,
+        max(1, context.target_num_replicas),
         short=_mean(metrics.get("short", {})),
         broken=_mean(metrics.get("broken", {})),
         busy=_mean(metrics.get("busy", {})),
     )
-    wanted = max(
-        context.capacity_adjusted_min_replicas,
-        min(context.capacity_adjusted_max_replicas, wanted),
-    )
-    # A decision must stand for as long as the deployment's options say.
-    direction = (wanted > current) - (wanted < current)
-    if direction != state.get("direction"):
-        state = {"direction": direction, "since": context.current_time}
-    delay = config.upscale_delay_s if direction > 0 else config.downscale_delay_s
-    if direction and context.current_time - state["since"] >= delay:
-        return wanted, {"direction": 0, "since": context.current_time}
-    return context.target_num_replicas or current, state
+    return wanted, {}
 
 
 def _mean(by_replica: Mapping[Any, float]) -> float:

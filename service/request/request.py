@@ -82,6 +82,8 @@ class Request:
     """The caller's span, if it sent one."""
     client: str = ""
     """Whose share of the engine it uses."""
+    upload_ms: float = 0.0
+    """How long the service waited for its body: the client's time, not the service's."""
     images: int = 1
     """How many images it carries; they run at one point, together."""
     state: State = State.RECEIVING

@@ -253,6 +253,8 @@ def _none_fits(
         return Decision(Verdict.OVERLOADED, fastest, reasons.overloaded(request, fastest, now_ms))
     if refuse:
         warm = min(found, key=lambda o: o.idle_ms)
+        if _was_held_up(request, warm, now_ms):
+            return Decision(Verdict.OVERLOADED, warm, reasons.overloaded(request, warm, now_ms))
         return Decision(Verdict.IMPOSSIBLE, warm, reasons.impossible(request, warm, now_ms))
     if load.engine_ms > request.patience_ms and not in_no_hurry:
         return Decision(Verdict.OVERLOADED, fastest, reasons.overloaded(request, fastest, now_ms))
@@ -260,6 +262,14 @@ def _none_fits(
         likely = fastest
     best = _held_up(found, likely.accuracy, left, _CERTAIN)
     return Decision(Verdict.LATE, likely, reasons.late(request, likely, now_ms), held_up=best)
+
+
+def _was_held_up(request: Request, fastest: Option, now_ms: float) -> bool:
+    """Whether it would fit but for the time it waited here, or in a proxy, before this decision."""
+    left = request.left_ms(now_ms)
+    waited = request.spent_ms(now_ms) - request.upload_ms
+    feasible = request.idle is not None and request.idle.feasible
+    return feasible and left < fastest.idle_ms <= left + waited
 
 
 _CERTAIN = Spread(0.5, (1.0,))

@@ -82,7 +82,7 @@ def decide(request: Request, deployment: Deployment, images: list[Image], now_ms
     first = images[0]
     listings = considered(deployment, terms)
     if listings is deployment.frontier:
-        allowed = None if terms.budget_ms is None else terms.budget_ms - request.timing.receive
+        allowed = None if terms.budget_ms is None else terms.budget_ms - request.upload_ms
         request.idle = deployment.idle_host.look(
             first.header, first.bytes, allowed, terms.min_accuracy
         )

@@ -135,11 +135,13 @@ class Pipeline:
             scheduler = deployment.scheduler
             with self._admission.enter(exchange.expected_bytes), deployment:
                 # receive
+                asked_ms = clock()
                 received = await exchange.receive()
                 images = received if isinstance(received, list) else [received]
                 request.images = len(images)
                 request.body_bytes = sum(map(_size, images))
                 timing.receive = request.spent_ms(clock())
+                request.upload_ms = clock() - asked_ms
 
                 # decide: from the headers alone, so that a JPEG can be decoded at reduced scale
                 headers = [await self._header(x, request) for x in images]

@@ -100,30 +100,13 @@ def test_replicas_follow_what_clients_lose(current, facts, wanted):
     assert needed(current, **facts) == wanted
 
 
-def context(time, state, broken, target=1, most=3):
-    return SimpleNamespace(
-        config=SimpleNamespace(upscale_delay_s=10.0, downscale_delay_s=300.0),
-        policy_state=state,
-        target_num_replicas=target,
-        aggregated_metrics={"broken": {"a": broken}, "short": {}, "busy": {"a": 0.4}},
-        capacity_adjusted_min_replicas=1,
-        capacity_adjusted_max_replicas=most,
-        current_time=time,
-    )
-
-
-def test_a_decision_must_stand_for_a_while():
-    target, state = by_promises(context(100.0, {}, 0.3))
-    assert target == 1
-    target, state = by_promises(context(105.0, state, 0.3))
-    assert target == 1
-    target, state = by_promises(context(111.0, state, 0.3))
-    assert target == 2
-    target, state = by_promises(context(200.0, {"direction": 1, "since": 0.0}, 0.3, 3))
-    assert target == 3  # no more than there may be
-    target, state = by_promises(context(300.0, {"direction": 1, "since": 0.0}, 0.0))
-    assert target == 1
-    assert state["direction"] == 0
+def test_the_policy_reads_what_the_replicas_report():
+    """Ray's own delays come after it: a policy that delayed, too, would never be followed."""
+    metrics = {"broken": {"a": 0.5, "b": 0.1}, "short": {"a": 0.0, "b": 0.0}}
+    lost = SimpleNamespace(target_num_replicas=2, aggregated_metrics=metrics)
+    quiet = SimpleNamespace(target_num_replicas=1, aggregated_metrics=None)
+    assert [by_promises(lost)[0] for _ in range(3)] == [4, 4, 4]
+    assert by_promises(quiet)[0] == 1
 
 
 def test_what_load_cost_is_counted_between_two_looks():

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.latency.quantiles import Spreads
+from service.request.request import Idle
 from service.request.terms import OnMiss
 from service.scheduling.deciding import Verdict, decide, options, share_ms
 from service.scheduling.schedule import Load
@@ -60,6 +61,15 @@ def test_such_a_request_is_refused_if_it_asks_for_that():
     found = asked(2.0, on_miss=OnMiss.REFUSE)
     assert found.verdict is Verdict.IMPOSSIBLE
     assert "on this host" in found.reason
+
+
+def test_time_lost_in_a_queue_in_front_is_load_and_not_the_budget_s_fault():
+    waited = request(20.0, on_miss=OnMiss.REFUSE)
+    waited.idle = Idle(feasible=True, accuracy=0.7)
+    arguments = table(), IDLE, SPREADS, 45.0, lambda _: 1.0, lambda _: 0.0
+    assert decide(waited, *arguments).verdict is Verdict.OVERLOADED
+    waited.upload_ms = 45.0  # the client's own time
+    assert decide(waited, *arguments).verdict is Verdict.IMPOSSIBLE
 
 
 def test_many_expected_arrivals_lower_the_point_but_not_below_the_floor():

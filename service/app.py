@@ -57,6 +57,11 @@ _GPU_BATCH = 64
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 """What a driver shows where there is a GPU: NVIDIA's, Windows' for Linux, AMD's."""
 
+_NICE = 3
+"""Of every thread that computes: the event loop goes before them, with twice their share of a core
+that it needs. It hands out all work and refuses what is too much; behind full decoders and engines
+a flood would starve it. All the same, as the threads of a network are as nice as its builder."""
+
 
 def wants_gpu(settings: Settings) -> bool:
     """Whether a GPU is to be used: it is named, or there is one and nothing speaks against it."""
@@ -142,10 +147,10 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         schedule=Schedule(plan.decode, settings.max_batch),
         host=Host(cores, plan.decode),
         ledger=Ledger(),
-        engine_thread=Workers("engine", 1),
-        decoders=Workers("decode", plan.decode),
-        loader=Workers("load", 1),
-        builders=Workers("build", 1, nice=5),
+        engine_thread=Workers("engine", 1, nice=_NICE),
+        decoders=Workers("decode", plan.decode, nice=_NICE),
+        loader=Workers("load", 1, nice=_NICE),
+        builders=Workers("build", 1, nice=_NICE),
     )
     return Service(machinery, lambda bundle: choose_engine(settings, bundle))
 

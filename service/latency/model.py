@@ -31,14 +31,20 @@ class Assumed:
     """Of a request, outside of every named stage: one client, two cores, `benchmarks.overhead`."""
     handover_ms: float = 0.5
     """From the end of one batch to the start of the next while requests wait."""
+    decode_ms: float = 1.0
+    """To decode an image before there was one: a JPEG of 500 x 375 (`benchmarks.decode`)."""
+    cycle: float = 1.25
+    """How much longer cycles of a crowded service take than engine and decoders account for: two
+    cores that also run the event loop and the client (`benchmarks.tournament --real`)."""
     build_ms: float = 200.0
     """To make a cold point ready, if none was ever built here."""
     own_gain: float = 0.03
     """How far one run moves what is known of its point alone: slower than the shared pace."""
     drift: float = 1.5
     """A pace beyond this, or below its inverse, is worth a warning."""
-    resize_ms: float = 0.15
-    """To bring one decoded image to a resolution other than it was decoded for, at dispatch."""
+    resize_ms: float = 0.6
+    """To bring one decoded image to a resolution other than it was decoded for, at dispatch: 500 x
+    375 pixels to 64 to 192 px take 0.3 to 1 ms (`benchmarks.decode`)."""
 
 
 ASSUMED = Assumed()
@@ -335,6 +341,9 @@ class LatencyModel:
         """Learn from a run; `beside_ms` is what decoding takes from the same cores meanwhile."""
         pace = self._alone if alone else self._busy
         pace.learn(took_ms / (self.base_ms(shape, batch) + beside_ms))
+        if alone:
+            self._busy.fade(pace.value)
+            self._handover.fade(ASSUMED.handover_ms)
         own = self._own.get(shape)
         if own is None:
             own = self._own[shape] = Factor(gain=ASSUMED.own_gain)
@@ -345,6 +354,7 @@ class LatencyModel:
         if not alone:
             self._busy_decode.learn(took_ms / max(self.decode_ms(work), 0.01))
             return
+        self._busy_decode.fade(1.0)
         base = self._decode_cost(work.format).at(work)
         if base > 0:
             self._decode.setdefault(work.bucket, Factor()).learn(took_ms / base)
@@ -358,6 +368,8 @@ class LatencyModel:
     def observe_overhead(self, took_ms: float, *, alone: bool = True) -> None:
         """Learn what is left when the named stages are taken away."""
         self._overhead[alone].learn(max(took_ms, 0.05))
+        if alone:
+            self._overhead[False].fade(self._overhead[True].value)
 
     def observe_handover(self, took_ms: float) -> None:
         """Learn from two batches that followed each other while requests waited."""

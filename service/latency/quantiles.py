@@ -24,6 +24,9 @@ class Learning:
     gain: float = 0.1
     """Of a factor: how far one observation moves it. 20 observations undo a doubling, which is a
     fifth of a second of a client that sends one request after another."""
+    fade: float = 0.02
+    """How far one lone request moves what was learnt under load towards what it shows: a slow
+    spell must not be remembered by a service that refuses everybody because of it."""
     most: float = 0.35
     """Of a factor: one observation counts as at most this far off (in log), so that a factor
     follows the median and not the mean."""
@@ -45,15 +48,15 @@ class Learning:
     ample: float = 8.0
     """A request with this many times the time it needs is late only by the host's own doing, which
     no choice of ours prevents and no promise can cover."""
-    outcome: float = 0.05
+    outcome: float = 0.02
     """By how much one broken promise under load widens what is allowed for (in log); a kept one
     narrows it by a hundredth of that."""
     outcome_ms: float = 3000.0
     """Over how much time that is forgotten: without answers nothing else would undo it."""
     pause_ms: float = 100.0
     """Forgetting begins so long after an answer: while there are answers they steer."""
-    roomier: float = 0.5
-    tighter: float = 0.2
+    roomier: float = 0.3
+    tighter: float = 0.3
     """How far outcomes move it at most: where noise breaks promises whatever is chosen, refusing
     everybody would not keep them."""
 
@@ -68,8 +71,9 @@ def _lognormal(deviation: float) -> tuple[float, ...]:
 PRIOR = _lognormal(0.13)
 """Spread before anything was seen: one in a hundred takes 1.35 times its predicted median, as with
 one client on a host that nobody else uses (`python -m benchmarks.budgets`)."""
-BUSY_DEVIATION = 0.3
-"""The same under load, as a deviation of the logarithm: one in a hundred takes twice as long."""
+BUSY_DEVIATION = 0.12
+"""The same under load, as a deviation of the logarithm: one in a hundred takes a third longer than
+what is left of it could be squeezed into."""
 
 
 class Factor:
@@ -86,11 +90,16 @@ class Factor:
         """What predictions are multiplied by."""
         return math.exp(self._log)
 
-    def learn(self, ratio: float) -> None:
+    def learn(self, ratio: float, gain: float | None = None) -> None:
         """Take in one ratio of observed to predicted, the factor left out of the prediction."""
         if ratio > 0:
             off = math.log(ratio) - self._log
-            self._log += self._gain * max(-LEARNING.most, min(LEARNING.most, off))
+            self._log += (gain or self._gain) * max(-LEARNING.most, min(LEARNING.most, off))
+
+    def fade(self, ratio: float) -> None:
+        """Come down a little towards what was seen without load."""
+        if ratio < self.value:
+            self.learn(ratio, LEARNING.fade)
 
 
 class Chances(Protocol):

@@ -1,7 +1,8 @@
 """A model of the machine: cores that engine, decoders and event loop share, on a virtual clock.
 
-Work is given in milliseconds of a core. Whatever runs at the same time shares the cores evenly, an
-engine's run counting for as many cores as the engine has threads (processor sharing).
+Work is given in milliseconds of a core. Whatever runs at the same time shares the cores, an
+engine's run counting for as many cores as the engine has threads (processor sharing). The event
+loop has twice the share of a thread that computes, as niceness gives it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class HostModel:
     cores: int = 2
     engine_threads: int = 2
     """0: the engine has a device of its own."""
-    decode_threads: int = 1
-    receive_ms: float = 0.35
+    decode_threads: int = 2
+    receive_ms: float = 0.4
     """Event loop per request: reading, parsing, deciding, and the client on the same cores."""
-    refuse_ms: float = 0.12
-    answer_ms: float = 0.2
+    refuse_ms: float = 0.2
+    answer_ms: float = 0.25
     handover_ms: float = 0.25
     """Event loop between two batches."""
     noise: float = 0.12
@@ -44,11 +45,12 @@ class HostModel:
 class Job:
     """Some work on some of the cores."""
 
-    __slots__ = ("done", "left", "width")
+    __slots__ = ("done", "left", "weight", "width")
 
-    def __init__(self, left: float, width: float, done: Callable[[], None]) -> None:
+    def __init__(self, left: float, width: float, weight: float, done: Callable[[], None]) -> None:
         self.left = left
         self.width = width
+        self.weight = weight
         self.done = done
 
 
@@ -70,13 +72,15 @@ class Machine:
         """Do something at a time."""
         heapq.heappush(self._events, (time, next(self._order), action))
 
-    def work(self, ms: float, done: Callable[[], None], width: float = 1.0) -> None:
+    def work(
+        self, ms: float, done: Callable[[], None], width: float = 1.0, weight: float = 1.0
+    ) -> None:
         """Start a job that takes so long if it has `width` cores to itself."""
         host = self.host
         noisy = ms * host.pace * self._chance.lognormvariate(0.0, host.noise)
         if self._chance.random() < host.spikes:
             noisy *= 3.0
-        self.jobs.append(Job(noisy, width, done))
+        self.jobs.append(Job(noisy, width, weight, done))
 
     def run(self) -> None:
         """Until nothing is left to happen."""
@@ -87,15 +91,20 @@ class Machine:
         jobs, events = self.jobs, self._events
         while jobs or events:
             wide = sum(job.width for job in jobs)
-            speed = min(1.0, self.host.cores / wide) if wide else 1.0
+            # Cores per unit of weight; None: there are enough for everyone.
+            unit = None
+            if wide > self.host.cores:
+                unit = self.host.cores / sum(job.width * job.weight for job in jobs)
             upcoming = events[0][0] if events else float("inf")
-            first = min(jobs, key=lambda job: job.left, default=None)
-            ends = self.now + first.left / speed if first is not None else float("inf")
+            first = min(jobs, key=lambda job: job.left / _speed(job, unit), default=None)
+            ends = float("inf")
+            if first is not None:
+                ends = self.now + first.left / _speed(first, unit)
             until = min(upcoming, ends)
             if until > limit:
-                self._pass(limit, speed)
+                self._pass(limit, unit)
                 return until
-            self._pass(until, speed)
+            self._pass(until, unit)
             if first is not None and ends <= upcoming:
                 jobs.remove(first)
                 first.done()
@@ -105,31 +114,33 @@ class Machine:
             self.now = max(self.now, limit)
         return float("inf")
 
-    def _pass(self, until: float, speed: float) -> None:
-        gone = (until - self.now) * speed
+    def _pass(self, until: float, unit: float | None) -> None:
+        gone = until - self.now
         for job in self.jobs:
-            job.left -= gone
+            job.left -= gone * _speed(job, unit)
         self.now = until
 
 
-DECODE = DecodeCost((0.25, 6.0, 1.0, 3.0))
-"""Milliseconds of one core, as the default bundle's preprocessing takes on the reference host."""
+def _speed(job: Job, unit: float | None) -> float:
+    return 1.0 if unit is None else min(1.0, unit * job.weight)
+
+
+DECODE = DecodeCost((0.25, 6.0, 1.4, 4.5))
+"""Milliseconds of one core, as the default bundle's preprocessing takes on the reference host while
+it is busy."""
 REFERENCE: dict[Precision, dict[int, tuple[float, float, float, float, float]]] = {
     # precision: {resolution: (ms alone, in a batch of 2, 4, 8, accuracy)}
     "int8": {
-        64: (0.55, 0.70, 1.00, 1.60, 0.247),
-        80: (0.62, 0.85, 1.25, 2.10, 0.395),
-        96: (0.70, 1.00, 1.60, 2.80, 0.5055),
-        112: (0.82, 1.20, 2.05, 3.70, 0.586),
-        128: (0.95, 1.50, 2.60, 4.80, 0.628),
-        144: (1.15, 1.85, 3.30, 6.10, 0.669),
-        160: (1.35, 2.25, 4.10, 7.60, 0.690),
-        176: (1.55, 2.70, 4.95, 9.30, 0.7155),
-        192: (1.75, 3.10, 5.80, 11.0, 0.718),
-        208: (2.00, 3.65, 6.90, 13.2, 0.737),
-        224: (2.25, 4.20, 8.00, 15.5, 0.743),
+        64: (0.37, 0.45, 0.66, 1.22, 0.3365),
+        80: (0.47, 0.55, 0.92, 1.67, 0.4605),
+        96: (0.55, 0.72, 1.30, 2.10, 0.5435),
+        112: (0.66, 0.90, 1.60, 2.49, 0.6105),
+        128: (0.76, 1.10, 1.73, 2.87, 0.6415),
+        160: (1.15, 1.30, 2.20, 4.00, 0.695),
+        192: (1.54, 1.56, 2.70, 5.25, 0.718),
+        224: (2.06, 2.10, 3.55, 7.05, 0.743),
     },
-    "float": {224: (4.5, 8.8, 17.5, 36.0, 0.745)},
+    "float": {224: (3.20, 5.20, 10.0, 19.3, 0.745)},
 }
 
 

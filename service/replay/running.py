@@ -9,6 +9,7 @@ from service.latency.catalogue import Listing
 from service.latency.model import Measurements
 from service.replay.machine import HostModel, reference
 from service.replay.policies import Fixed, MaxAccuracy, MaxBatch, Ours, SlackFit
+from service.replay.rivals import EarlyShares, LateShares, Previous
 from service.replay.simulation import Result, Simulation
 from service.replay.traces import Arrival
 
@@ -21,6 +22,9 @@ POLICIES: Mapping[str, Make] = {
     "slackfit": lambda measured, listings, _: SlackFit(measured, listings),
     "max-accuracy": lambda measured, listings, _: MaxAccuracy(measured, listings),
     "max-batch": lambda measured, listings, _: MaxBatch(measured, listings),
+    "early-shares": lambda measured, listings, host: EarlyShares(measured, listings, host=host),
+    "late-shares": lambda measured, listings, host: LateShares(measured, listings, host=host),
+    "previous": lambda measured, listings, host: Previous(measured, listings, host=host),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader, Preprocessing
 from service.latency.catalogue import Listing
-from service.latency.model import ASSUMED, DecodeWork, Measurements, decode_work
+from service.latency.model import DecodeWork, Measurements, decode_work
 from service.latency.quantiles import quantile
 from service.replay.machine import DECODE, HostModel, Machine
 from service.replay.traces import Arrival
@@ -21,6 +21,8 @@ from service.request.request import Request, State
 from service.request.terms import Terms
 
 PREPROCESSING = Preprocessing()
+_LOOP_WEIGHT = 2.0
+"""The event loop's share of a core over that of a thread that computes."""
 
 
 @dataclass(slots=True)
@@ -168,7 +170,7 @@ class Simulation:
             then()  # type: ignore[operator]
             self._loop_next()
 
-        self.machine.work(ms, done)
+        self.machine.work(ms, done, weight=_LOOP_WEIGHT)
 
     def _arrive(self, arrival: Arrival) -> None:
         self.result.offered += 1
@@ -248,9 +250,9 @@ class Simulation:
         jobs, point = chosen
         self._engine_busy = True
         images = sum(job.arrival.images for job in jobs)
-        resized = sum(job.request.side != point.resolution for job in jobs) * ASSUMED.resize_ms
-        base = self._curves[point.resolution, point.precision].at(images) + resized
-        threads = self.machine.host.engine_threads
+        base = self._curves[point.resolution, point.precision].at(images)
+        # An image of a batch has a thread of its own; one alone has only one.
+        threads = min(self.machine.host.engine_threads, images)
         begun = self.machine.now
         for job in jobs:
             timing, request = job.request.timing, job.request

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-UNIT_PER_S = 149.0
-"""What 1x means: the capacity of a fixed 224 px FastAPI server on two cores (`benchmarks.load`)."""
+UNIT_PER_S = 201.0
+"""What 1x means: the capacity of a fixed 224 px FastAPI server on two cores (`benchmarks.tournament
+--real`)."""
 
 
 @dataclass(frozen=True, slots=True)

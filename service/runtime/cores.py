@@ -47,6 +47,8 @@ def plan_cores(
     event loop decode. Eager torch collapses when its OpenMP team has to share a core, so it leaves
     one to the decoders and the loop. OpenVINO degrades gently and, on a small machine, is better
     off with all of them: a single request decodes first and runs after, so the two rarely meet.
+    Decoding a JPEG for int8 costs as much as running it, so decoders may have half of the cores,
+    and two at least: with one decoder two cores answered a tenth less (`benchmarks.end_to_end`).
     """
     if cores <= 1:
         engine_default, decode_default = 1, 1
@@ -56,6 +58,6 @@ def plan_cores(
         engine_default = cores - max(1, cores // 4)
         decode_default = cores - engine_default
     else:
-        decode_default = max(1, cores // 4)
-        engine_default = cores if cores <= 4 else cores - decode_default
+        decode_default = max(2, cores // 2)
+        engine_default = cores if cores <= 4 else cores - cores // 4
     return CorePlan(engine_threads or engine_default, decode_threads or decode_default)

@@ -184,7 +184,7 @@ def decide(
             chosen = _squeezed(request, found, load, spreads, table, floor, left)
     if chosen is None:
         likely = max(found, key=lambda o: (o.accuracy * o.in_time, -o.total_ms))
-        if price <= 0 and likely.in_time >= TUNING.likely and terms.on_miss is OnMiss.ANSWER:
+        if price <= 0 and likely.in_time >= TUNING.best_effort and terms.on_miss is OnMiss.ANSWER:
             # It costs nobody anything: the engine has time.
             return Decision(Verdict.LATE, likely, reasons.late(request, likely, now_ms))
         # Where it would be in time more often than not without the others, they are the reason.

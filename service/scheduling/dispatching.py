@@ -152,12 +152,14 @@ def _batch(
 ) -> tuple[list[Request], float, list[float]] | None:
     """The batch at this point that gets the most done, its run time, everyone's chance in it.
 
-    It grows in order of urgency as long as nobody in it loses the promise it could have alone.
+    It grows in order of urgency as long as nobody in it loses the promise it could have alone. In a
+    noisy spell that would forbid every batch, and with them the throughput that ends the spell.
     """
-    bound, resolution = spread.bound, cost.listing.point.resolution
+    bound, resolution = min(spread.bound, TUNING.room), cost.listing.point.resolution
     batch: list[Request] = []
-    images, resized, tightest, quickest = 0, 0, float("inf"), float("inf")
-    size, taken_ms = 0, 0.0
+    images, resized, tightest = 0, 0, float("inf")
+    runs: list[float] = []
+    each: list[float] = []
     for request in can:
         if batch and images + request.images > max_batch:
             break
@@ -171,12 +173,16 @@ def _batch(
         batch.append(request)
         if needed <= left:
             tightest = min(tightest, left)
-        each = (run + table.handover_ms) / images
-        if each <= quickest:
-            size, taken_ms, quickest = len(batch), run, each
-    batch, rest = batch[:size], taken_ms + table.overhead_ms
+        runs.append(run)
+        each.append((run + table.handover_ms) / images)
+    # A run cannot be interrupted: of those that get about as much done, the shortest.
+    enough = (1.0 + TUNING.thin) * min(each)
+    size = next(n for n, ms in enumerate(each, 1) if ms <= enough)
+    batch, taken_ms = batch[:size], runs[size - 1]
+    rest = taken_ms + table.overhead_ms
+    certain = rest * spread.bound
     chances = [
-        1.0 if rest * bound <= r.due_ms - now_ms else spread.probability((r.due_ms - now_ms) / rest)
+        1.0 if certain <= r.due_ms - now_ms else spread.probability((r.due_ms - now_ms) / rest)
         for r in batch
     ]
     return batch, taken_ms, chances

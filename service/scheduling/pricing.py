@@ -9,7 +9,7 @@ is the *floor*: load alone never goes below it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -79,16 +79,26 @@ class Host:
 
 
 def make_table(
-    listings: Sequence[Listing], model: LatencyModel, host: Host, max_batch: int, decode_ms: float
+    listings: Sequence[Listing],
+    model: LatencyModel,
+    host: Host,
+    max_batch: int,
+    decode_ms: Callable[[int], float],
+    cycle_pace: float = 1.0,
 ) -> CostTable:
-    """Cost all listings; `decode_ms` is what decoding one image took lately."""
+    """Cost all listings; `decode_ms` is what decoding for a resolution takes of late.
+
+    `cycle_pace` is how much longer whole cycles of a crowded service took than their images should
+    have: what keeps the cores busy besides engine and decoders shows there and nowhere else.
+    """
     pace, handover = model.busy_pace, model.handover_ms
     overhead, busy_overhead = model.overhead_ms(), model.overhead_ms(alone=False)
-    beside = beside_ms(host, decode_ms, overhead)
-    # However fast the engine is, it cannot be given more than the decoders bring.
-    least = decode_ms / host.decode_threads
     points = []
     for listing in listings:
+        decode = decode_ms(listing.point.resolution)
+        beside = beside_ms(host, decode, overhead)
+        # However fast the engine is, it cannot be given more than the decoders bring.
+        least = decode / host.decode_threads
         base = [model.base_ms(listing.shape, n) for n in range(1, max_batch + 1)]
         runs = tuple(pace * (ms + n * beside) for n, ms in enumerate(base, 1))
         each = [(ms + handover) / n for n, ms in enumerate(runs, 1)]
@@ -99,7 +109,7 @@ def make_table(
                 listing.rank,
                 model.forward_ms(listing.shape),
                 runs,
-                max(each[best], least),
+                cycle_pace * max(each[best], least),
                 best + 1,
                 _is_luxury(listing, listings),
             )

@@ -159,7 +159,7 @@ class Schedule:
     @property
     def rate(self) -> float:
         """Images per ms that arrive while there is work: what a run makes wait."""
-        return self._arrived / (self._busy_ms + TUNING.memory_ms / 10)
+        return self._arrived / (self._busy_ms + TUNING.settle_ms)
 
     def load(self, request: Request, now_ms: float) -> Load:
         """What this request finds, whether it is inside or not."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from san_core.frontier import OperatingPoint
 from service.latency.catalogue import Listing
-from service.latency.model import LatencyModel
+from service.latency.model import ASSUMED, LatencyModel
 from service.latency.quantiles import Chances, Factor, Spread, Spreads
 from service.request.request import Request, State
 from service.request.terms import Terms
@@ -51,12 +51,17 @@ class Scheduler:
         self.whole, self.running = Spreads(self.promise), Spread(self.promise)
         self.calibration = Calibration()
         self.price = 0.0
-        self._decode = Factor()
+        self._cycle = Factor(ASSUMED.cycle)
+        self._decode: dict[int, Factor] = {}
+        """What decoding one image for a resolution takes of late."""
+        self._decode_seen = False
         self._tables: dict[tuple[Listing, ...], CostTable] = {}
         self._made_ms = float("-inf")
         self._waiting: list[Request] = []
         self._ended_ms: float | None = None
         """When the last run ended, if requests waited then."""
+        self._crowded_ms: float | None = None
+        """When the last run ended, if enough were left inside to keep every core busy."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -78,10 +83,18 @@ class Scheduler:
             self.whole.busy.forget(now_ms)
             self._tables.clear()
             self._made_ms = now_ms
+            self._decode_seen = False
         key = tuple(listings or self.frontier)
         found = self._tables.get(key)
         if found is None:
-            found = make_table(key, self.model, self.host, self.max_batch, self._decode.value)
+            found = make_table(
+                key,
+                self.model,
+                self.host,
+                self.max_batch,
+                self._decode_ms,
+                self._cycle.value,
+            )
             self._tables[key] = found
         return found
 
@@ -115,6 +128,7 @@ class Scheduler:
     ) -> Decision:
         """Decide for a request whose body is there; book it if it is served."""
         table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
+        self._learn_decode(request, decode_ms)
         decision = self.preview(request, now_ms, listings, decode_ms)
         self.price = decision.price
         option = decision.option
@@ -167,13 +181,27 @@ class Scheduler:
         bound = self.whole.of(alone=load.alone).bound
         return [(o.cost.listing, o.total_ms * bound) for o in found]
 
+    def _learn_decode(self, request: Request, decode_ms: Callable[[int], float]) -> None:
+        """Take in what one request's images cost at every resolution; one per table is enough."""
+        if self._decode_seen:
+            return
+        self._decode_seen = True
+        for resolution in {x.point.resolution for x in self.frontier}:
+            each = max(decode_ms(resolution) / request.images, 0.01)
+            self._decode.setdefault(resolution, Factor(each)).learn(each)
+
+    def _decode_ms(self, resolution: int) -> float:
+        known = self._decode
+        if not known:
+            return ASSUMED.decode_ms
+        return known[min(known, key=lambda side: abs(side - resolution))].value
+
     def _cold_ms(self, cost: PointCost) -> float:
         listing = cost.listing
         return 0.0 if self.is_ready(listing.point) else self.model.cold_ms(listing.shape)
 
     def wait(self, request: Request, now_ms: float) -> None:
         """Its pixels are there: it waits for the engine."""
-        self._decode.learn(max(request.decode_ms, 0.01) / request.images)
         request.decode_ms = 0.0
         request.state = State.WAITING
         request.waiting_ms = now_ms
@@ -252,17 +280,23 @@ class Scheduler:
 
     def _sweep(self, now_ms: float, wants_late: Callable[[Request], bool]) -> list[Request]:
         """Order those who wait; take out those who would be late and do not want that."""
-        least = self.table(now_ms)
-        running = self.schedule.running_ms(now_ms)
-        soonest = now_ms + running + least.points[0].run_ms(1) + least.overhead_ms
+        table = self.table(now_ms)
+        fastest, free_ms = table.points[0], now_ms + self.schedule.running_ms(now_ms)
+        alone_ms = free_ms + fastest.alone_ms + table.idle_overhead_ms
+        busy_ms = free_ms + fastest.run_ms(1) + table.overhead_ms
+
+        def is_late(request: Request) -> bool:
+            # What was learnt under load must not end a request that found nobody else.
+            return (alone_ms if request.alone else busy_ms) > request.due_ms
+
         expired, kept = [], []
         for request in self._waiting:
-            if soonest > request.due_ms and not wants_late(request):
+            if is_late(request) and not wants_late(request):
                 expired.append(request)
                 self.schedule.leave(request, now_ms)
             else:
                 kept.append(request)
-        kept.sort(key=lambda r: (soonest > r.due_ms, r.terms.priority, r.behind, r.due_ms))
+        kept.sort(key=lambda r: (is_late(r), r.terms.priority, r.behind, r.due_ms))
         self._waiting = kept
         return expired
 
@@ -293,6 +327,7 @@ class Scheduler:
         for request in plan.run:
             self.schedule.leave(request, now_ms)
         point = plan.run[0].point
+        self._learn_cycle(point, images, now_ms)
         if run is None or point is None:
             return
         begun_ms, ended_ms = run
@@ -302,9 +337,18 @@ class Scheduler:
         forward_ms = ended_ms - begun_ms
         beside = 0.0
         if not alone:
-            beside = images * beside_ms(self.host, self._decode.value, self.model.overhead_ms())
+            decode = self._decode_ms(point.resolution)
+            beside = images * beside_ms(self.host, decode, self.model.overhead_ms())
         shape = (point.resolution, point.precision)
         self.model.observe_forward(shape, images, forward_ms, alone=alone, beside_ms=beside)
+
+    def _learn_cycle(self, point: OperatingPoint | None, images: int, now_ms: float) -> None:
+        """Compare the time since the last run of a crowded service with what it got done."""
+        since, crowded = self._crowded_ms, len(self.schedule) >= TUNING.crowd
+        self._crowded_ms = now_ms if crowded else None
+        costs = (c for c in self.table(now_ms).points if c.listing.point == point)
+        if since is not None and (cost := next(costs, None)) is not None:
+            self._cycle.learn((now_ms - since) * self._cycle.value / (images * cost.unit_ms))
 
     def answered(self, request: Request, now_ms: float) -> None:
         """A request ran its course: learn how far its predictions were off."""

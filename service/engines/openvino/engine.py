@@ -12,7 +12,8 @@ import logging
 import math
 import platform
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -45,82 +46,77 @@ _log = logging.getLogger(__name__)
 _VALUE = {"float": 4, "int8": 1}
 """Bytes of a value in a feature map."""
 
-_LARGE, _FEW = 2_000_000, 4
-"""From so many bytes of its largest feature map on, so many images of a batch run at a time: more
-of them do not fit the caches."""
-
 _CODE, _PACKINGS = 35_000_000, 3
 _MAPS = {"float": 8.4, "int8": 4.8}
-"""What a process was seen to grow by: code generated for every layer and batch size, so many times
-a network's weights, which are kept as they came and packed for one image and for several, and per
-image so many bytes for every value of its largest feature map."""
+"""What a process was seen to grow by: code generated for every layer, so many times a network's
+weights, which are kept as they came and packed by both compilations, and per image that runs at the
+same time so many bytes for every value of its largest feature map."""
 
-_SETTLED = 16
-"""The largest batch that is tried out before a network counts as ready for batches."""
+_TRIALS = 9
+"""Runs of one image by which the two ways to run it are compared; the shortest counts."""
+
+_WORTH = 0.95
+"""A network on all threads is kept if it takes at most so much of the time of one thread."""
 
 _KEPT_BYTES = 600_000_000
 """Of compiled networks on disk: a frontier of each of two bundles."""
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """What a network takes: kept beside what was compiled."""
-
-    memory_bytes: int
-    least: int
-    most: int
-
-
 @dataclass
 class OpenVinoNetwork:
-    """A compiled main network."""
+    """A compiled main network.
+
+    The images of a batch run side by side, each on a thread of its own: no thread waits for another
+    layer by layer, which is what makes batches slow while decoders use the same cores. That is also
+    the fastest way for one int8 image; one float image is faster on all threads.
+    """
 
     point: OperatingPoint
     memory_bytes: int
-    single: Any
-    """Request of the network compiled for one image: knowing the batch is worth a fifth."""
-    least: int
-    most: int
-    """How many images the network for several takes."""
-    make_several: Callable[[], Any] | None = None
-    """Compiles the network for several; None if there are only single images, or it is there."""
-    several: Any = None
-    """Its request; until there is one, images run one by one."""
+    requests: Sequence[Any]
+    """Of the network compiled for one image per thread: one for every image of a batch."""
+    make_single: Callable[[], Any] | None = None
+    """Compiles the network that runs one image on all threads; None if that was tried."""
+    single: Any = None
+    """Its request, if that is faster for one image."""
 
     def finish(self) -> None:
-        """Make ready for batches: compile for several images and try each size once."""
-        if self.make_several is None:
+        """Find out whether one image is faster on all threads."""
+        if self.make_single is None:
             return
-        request, self.make_several = self.make_several(), None
+        single, self.make_single = self.make_single(), None
         side = self.point.resolution
-        most = min(self.most, _SETTLED)
-        values = np.zeros((most, side, side, 3), dtype=np.float32)
-        for size in range(most, self.least - 1, -1):  # a size's first time costs several runs
-            _infer(request, values[:size])
-        self.several = request
+        values = np.zeros((1, side, side, 3), dtype=np.float32)
+        times: dict[int, list[float]] = {0: [], 1: []}
+        for _ in range(_TRIALS):
+            for which, request in enumerate((single, self.requests[0])):
+                begun = time.perf_counter()
+                _infer([request], values)
+                times[which].append(time.perf_counter() - begun)
+        if min(times[0]) < _WORTH * min(times[1]):
+            self.single = single
 
     def run(self, images: Images) -> NDArray[np.float32]:
         """Run images [n, T, T, 3] and return logits [n, classes]."""
-        values = images.astype(np.float32, order="C", copy=False)  # its tensors share the memory
-        if len(values) == 1:
-            return finite(_infer(self.single, values))
-        logits = []
-        while left := len(values):
-            request, size = self.single, 1
-            if self.several is not None and self.least <= left:
-                request, size = self.several, min(left, self.most)
-            logits.append(_infer(request, values[:size]))
-            values = values[size:]
-        return finite(np.concatenate(logits))
+        images = images.astype(np.float32, order="C", copy=False)  # tensors share its memory
+        if len(images) == 1 and self.single is not None:
+            return finite(_infer([self.single], images))
+        most = len(self.requests)
+        parts = [_infer(self.requests, images[i : i + most]) for i in range(0, len(images), most)]
+        return finite(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
-def _infer(request: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _infer(requests: Sequence[Any], images: Images) -> NDArray[np.float32]:
+    """Run one image per request, side by side."""
     from openvino import Tensor
 
-    request.set_input_tensor(Tensor(values, shared_memory=True))
-    request.infer()
-    logits: NDArray[np.float32] = request.get_output_tensor().data.copy()
-    return logits
+    used = requests[: len(images)]
+    for i, request in enumerate(used):
+        request.set_input_tensor(Tensor(images[i : i + 1], shared_memory=True))
+        request.start_async()
+    for request in used:
+        request.wait()
+    return np.concatenate([request.get_output_tensor().data for request in used])
 
 
 class OpenVinoEngine:
@@ -199,16 +195,16 @@ class OpenVinoEngine:
         """Make a point ready for single images: from the disk, or generated and compiled now."""
         if point.precision == "int8":
             self._check_int8(point)
-        graph, found = None, self._read(point, "single")
+        graph, found = None, self._read(point, "streams")
         if found is None:
             graph = self.graph(point)
             graph.reshape([1, point.resolution, point.resolution, 3])
-            sizes = self._sizes(point, _largest_map(graph))
-            found = self._compile(point, "single", graph, sizes)
-        request, sizes = found
-        network = OpenVinoNetwork(point, sizes.memory_bytes, request, sizes.least, sizes.most)
-        if sizes.most > 1:
-            network.make_several = partial(self._several, point, sizes, graph)
+            found = self._compile(point, "streams", graph, self._memory(point, _largest_map(graph)))
+        compiled, memory = found
+        requests = [compiled.create_infer_request() for _ in range(self._max_batch)]
+        network = OpenVinoNetwork(point, memory, requests)
+        if self._threads > 1:
+            network.make_single = partial(self._single, point, memory, graph)
         side = point.resolution
         network.run(np.zeros((1, side, side, 3), dtype=np.uint8))  # the first costs several runs
         return network
@@ -222,13 +218,13 @@ class OpenVinoEngine:
             blueprint.weight_bytes - self._saved(resolution, precision),
         )
 
-    def _several(self, point: OperatingPoint, sizes: _Sizes, graph: Any) -> Any:
-        found = self._read(point, "several")
+    def _single(self, point: OperatingPoint, memory: int, graph: Any) -> Any:
+        found = self._read(point, "single")
         if found is None:
             graph = graph or self.graph(point)
-            graph.reshape([(sizes.least, sizes.most), point.resolution, point.resolution, 3])
-            found = self._compile(point, "several", graph, sizes)
-        return found[0]
+            graph.reshape([1, point.resolution, point.resolution, 3])
+            found = self._compile(point, "single", graph, memory)
+        return found[0].create_infer_request()
 
     def graph(self, point: OperatingPoint) -> Any:
         """The generated network of a point, its input of any size."""
@@ -242,16 +238,12 @@ class OpenVinoEngine:
         quantise(graph, tensors, ranges)
         return graph
 
-    def _sizes(self, point: OperatingPoint, largest: int) -> _Sizes:
-        """What a network takes, from the values in its largest feature map of one image."""
-        least, most = 2, self._max_batch
-        if _VALUE[point.precision] * largest > _LARGE:
-            least = most = min(_FEW, most)
+    def _memory(self, point: OperatingPoint, largest: int) -> int:
+        """Bytes that a network takes, from the values in its largest feature map of one image."""
         weights = self._template.blueprint.weight_bytes
         weights -= self._saved(point.resolution, point.precision)
-        maps = (1 + most) * _MAPS[point.precision] * largest
-        memory = round(_CODE + _PACKINGS * weights + maps)
-        return _Sizes(memory, least, most)
+        maps = (1 + self._threads) * _MAPS[point.precision] * largest
+        return round(_CODE + _PACKINGS * weights + maps)
 
     def _saved(self, resolution: int, precision: str) -> int:
         """Bytes that weights lose when they become int8; layers without a range stay in float."""
@@ -279,40 +271,40 @@ class OpenVinoEngine:
         host = [version("openvino"), cpu_model(), isa, self._float, threads, self._max_batch]
         return json.dumps([self._bundle.sha256, *map(str, astuple(point)), what, *host])
 
-    def _read(self, point: OperatingPoint, what: str) -> tuple[Any, _Sizes] | None:
-        """A compiled network that an earlier process left."""
+    def _read(self, point: OperatingPoint, what: str) -> tuple[Any, int] | None:
+        """A compiled network that an earlier process left, and the memory it takes."""
         key = self._key(point, what)
         kept = self._kept.load(key) if self._bundle.sha256 else None
         if kept is None:
             return None
         header, _, content = kept.partition(b"\n")
         try:
-            compiled = self._core.import_model(content, "CPU", self._properties)
-            return compiled.create_infer_request(), _Sizes(*json.loads(header))
-        except (RuntimeError, ValueError, TypeError) as error:
+            return self._core.import_model(content, "CPU", self._properties(what)), int(header)
+        except (RuntimeError, ValueError) as error:
             _log.warning("a kept network cannot be used and is compiled again: %s", error)
             self._kept.drop(key)
             return None
 
     def _compile(
-        self, point: OperatingPoint, what: str, graph: Any, sizes: _Sizes
-    ) -> tuple[Any, _Sizes]:
+        self, point: OperatingPoint, what: str, graph: Any, memory: int
+    ) -> tuple[Any, int]:
         """Compile a graph whose shape is fixed, and keep what comes out."""
-        compiled = self._core.compile_model(graph, "CPU", self._properties)
+        compiled = self._core.compile_model(graph, "CPU", self._properties(what))
         if self._bundle.sha256:
-            header = json.dumps(astuple(sizes)).encode() + b"\n"
-            self._kept.save(self._key(point, what), header + compiled.export_model().read())
-        return compiled.create_infer_request(), sizes
+            self._kept.save(
+                self._key(point, what), f"{memory}\n".encode() + compiled.export_model().read()
+            )
+        return compiled, memory
 
-    @property
-    def _properties(self) -> dict[str, Any]:
-        """One stream on this engine's share of the cores.
+    def _properties(self, what: str) -> dict[str, Any]:
+        """A stream for each image of a batch, or one on all threads.
 
         Unpinned: two processes that pin their threads land on the same core.
         """
+        streams = min(self._threads, self._max_batch) if what == "streams" else 1
         return {
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "THROUGHPUT" if what == "streams" else "LATENCY",
+            "NUM_STREAMS": streams,
             "INFERENCE_NUM_THREADS": self._threads,
             "ENABLE_CPU_PINNING": False,
             "INFERENCE_PRECISION_HINT": self._float,

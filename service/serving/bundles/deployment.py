@@ -60,8 +60,8 @@ class Machinery:
     """One, or as many as an engine takes batches at a time."""
     decoders: Workers
     loader: Workers
-    """Reads bundles and makes engines. Not nice, as builders are: an engine's own threads are as
-    nice as who made it."""
+    """Reads bundles and makes engines. As nice as whatever computes: an engine's own threads are as
+    nice as the thread that made them."""
     builders: Workers
 
 

@@ -31,7 +31,7 @@ def model(**more):
 
 
 def table(listings=None, host=None, decode_ms=1.0):
-    return make_table(listings or LISTINGS, model(), host or Host(2), 8, decode_ms)
+    return make_table(listings or LISTINGS, model(), host or Host(2), 8, lambda _: decode_ms)
 
 
 def request(budget_ms=50.0, started_ms=0.0, **more):

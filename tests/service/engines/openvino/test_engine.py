@@ -1,6 +1,7 @@
 """The OpenVINO engine computes what the torch reference computes."""
 
 import gc
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +47,16 @@ def make_bundle(architecture: str) -> Bundle:
     return Bundle(Manifest(name="test", network=network.config, classes=names), network)
 
 
-def make_engine(bundle: Bundle, cache: Path, max_batch: int = 4) -> OpenVinoEngine:
+def make_engine(
+    bundle: Bundle, cache: Path, max_batch: int = 4, threads: int = 1
+) -> OpenVinoEngine:
     return OpenVinoEngine(
-        bundle, threads=1, max_batch=max_batch, device="cpu", decision=FLOAT32, cache_dir=cache
+        bundle,
+        threads=threads,
+        max_batch=max_batch,
+        device="cpu",
+        decision=FLOAT32,
+        cache_dir=cache,
     )
 
 
@@ -89,20 +97,30 @@ def test_equals_the_torch_reference_in_every_mode(architecture: str, cache: Path
     assert relative_error(seen[1], seen[2]) > 1e-2
 
 
-@pytest.mark.parametrize(
-    ("large", "max_batch", "most"), [(0, 9, 4), (10**9, 9, 9), (0, 1, 1), (10**9, 1, 1)]
-)
+@pytest.mark.parametrize("max_batch", [9, 4, 1])
+@pytest.mark.parametrize("finished", [True, False])
 def test_a_batch_of_any_size_is_its_images_one_by_one(
-    large: int, max_batch: int, most: int, cache: Path, monkeypatch: pytest.MonkeyPatch
+    max_batch: int, finished: bool, cache: Path
 ) -> None:
-    monkeypatch.setattr(openvino_engine, "_LARGE", large)
-    engine = make_engine(make_bundle("mobilenet_v2"), cache, max_batch)
+    engine = make_engine(make_bundle("mobilenet_v2"), cache, max_batch, threads=2)
     network = engine.build(OperatingPoint(48))
-    assert network.most == most
+    if finished:
+        network.finish()
     for n in range(1, 12):
         batch = images(n, 48)
         expected = np.concatenate([network.run(image[np.newaxis]) for image in batch])
         assert relative_error(network.run(batch), expected) < 1e-4
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_one_image_runs_on_all_threads_only_if_that_is_faster(
+    faster: bool, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = make_engine(make_bundle("resnet18"), cache, threads=2).build(OperatingPoint(48))
+    ticks = itertools.accumulate(itertools.cycle([0, 1, 0, 2] if faster else [0, 2, 0, 2]))
+    monkeypatch.setattr(openvino_engine.time, "perf_counter", lambda: next(ticks))
+    network.finish()
+    assert (network.single is not None) == faster
 
 
 def test_a_result_is_the_callers_to_keep(cache: Path) -> None:
@@ -143,7 +161,7 @@ def kept(tmp_path: Path) -> tuple[Path, Path]:
     path, cache = tmp_path / "b.safetensors", tmp_path / "cache"
     made = make_bundle("mobilenet_v2")
     save(path, made.network, made.manifest)
-    network = make_engine(read(path), cache).build(OperatingPoint(48))
+    network = make_engine(read(path), cache, threads=2).build(OperatingPoint(48))
     network.finish()
     return path, cache
 
@@ -153,9 +171,8 @@ def test_a_second_process_reads_what_was_compiled(
 ) -> None:
     bundle, cache = read(kept[0]), kept[1]
     monkeypatch.setattr(OpenVinoEngine, "_compile", lambda *_: pytest.fail("compiled again"))
-    network = make_engine(bundle, cache).build(OperatingPoint(48))
+    network = make_engine(bundle, cache, threads=2).build(OperatingPoint(48))
     network.finish()
-    assert network.several is not None
     batch = images(3, 48)
     assert relative_error(network.run(batch), reference(bundle, OperatingPoint(48), batch)) < 1e-4
 
@@ -168,12 +185,12 @@ def test_what_was_compiled_for_another_bundle_or_damaged_is_not_used(
         file.write_bytes(file.read_bytes()[:-1] + b"?")
     bundle = read(path)
     batch = images(1, 48)
-    network = make_engine(bundle, cache).build(OperatingPoint(48))
+    network = make_engine(bundle, cache, threads=2).build(OperatingPoint(48))
     assert relative_error(network.run(batch), reference(bundle, OperatingPoint(48), batch)) < 1e-4
     changed = bundle.network
     changed.meta_learner.bias.data.mul_(1.5)
     save(path, changed, bundle.manifest)
-    other = make_engine(read(path), cache).build(OperatingPoint(48))
+    other = make_engine(read(path), cache, threads=2).build(OperatingPoint(48))
     assert relative_error(other.run(batch), network.run(batch)) > 1e-2
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from san_core.bundle import DEFAULT_BUNDLE
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.engines.openvino.disk_cache import user_cache
@@ -36,7 +37,8 @@ from service.scheduling.admission import Admission
 from service.serving.answers import AnswerCache
 from service.serving.bundles.completion import Completion
 from service.serving.bundles.deploying import deploy
-from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery, capacity
+from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery
+from service.serving.bundles.room import capacity, room_beside
 from service.serving.choosing import Limits
 from service.serving.headroom import HeadroomReport
 from service.serving.pipeline import Observe, Pipeline, Received, Route
@@ -362,9 +364,14 @@ class Service:
 
     async def _deploy(self, path: Path | None, beside: bool = False) -> Deployment:
         """Make a bundle ready; one beside another has a part of its memory."""
-        machinery = self.machinery
+        machinery, most = self.machinery, self.settings.cache_megabytes
         if beside:
-            less = {"cache_megabytes": max(1, self.settings.cache_megabytes // _BESIDE)}
+            most //= _BESIDE
+        if self.deployment is not None:
+            room = await room_beside(self.deployment, path or DEFAULT_BUNDLE)
+            most = most if room is None else min(most, room // MEGA)
+        if most < self.settings.cache_megabytes:
+            less = {"cache_megabytes": max(1, most)}
             machinery = replace(machinery, settings=self.settings.model_copy(update=less))
         deployment = await deploy(machinery, path, self._choose_engine)
         await self._prepare(deployment)

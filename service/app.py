@@ -144,6 +144,7 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         ledger=Ledger(),
         engine_thread=Workers("engine", 1),
         decoders=Workers("decode", plan.decode),
+        large_decoder=Workers("large", 1, nice=5),
         loader=Workers("load", 1),
         builders=Workers("build", 1, nice=5),
     )

@@ -59,6 +59,8 @@ class Machinery:
     engine_thread: Workers
     """One, or as many as an engine takes batches at a time."""
     decoders: Workers
+    large_decoder: Workers
+    """Decodes what takes long: one, and nice, so that nothing else waits for it."""
     loader: Workers
     """Reads bundles and makes engines. Not nice, as builders are: an engine's own threads are as
     nice as who made it."""

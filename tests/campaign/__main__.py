@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.servers.our_service import OurService
 from benchmarks.servers.processes import family
-from tests.campaign.images import ATTACKS
+from tests.campaign.images import IMAGES
 from tests.campaign.polite import Verdict, together
 from tests.campaign.wire import WIRE, post
 
@@ -106,7 +106,7 @@ def watched(port: int, attack: str | None, seconds: float, pid: int) -> Seen:
 def cost_of(port: int, name: str, pid: int) -> float:
     """CPU time that one request of an attack takes."""
     before = cpu_seconds(pid)
-    post(port, ATTACKS[name]())
+    post(port, IMAGES[name]())
     return cpu_seconds(pid) - before
 
 
@@ -136,7 +136,7 @@ def main() -> int:
     parser.add_argument("--pid", type=int, help="and that has this process id")
     parser.add_argument("--json", type=Path, help="write the figures here")
     args = parser.parse_args()
-    chosen = [n for n in [*ATTACKS, *WIRE] if any(part in n for part in args.only.split("|"))]
+    chosen = [n for n in [*IMAGES, *WIRE] if any(part in n for part in args.only.split("|"))]
     server = None
     if args.port is None:
         server = OurService(options=["--formats", ALL_FORMATS])
@@ -149,7 +149,7 @@ def main() -> int:
         watched(port, None, 3, pid)
         for name in chosen:
             alone.append(watched(port, None, args.seconds / 2, pid))
-            cost = cost_of(port, name, pid) if name in ATTACKS else 0.0
+            cost = cost_of(port, name, pid) if name in IMAGES else 0.0
             found[name] = watched(port, name, args.seconds, pid)
             found[name].cost_s = cost
             time.sleep(1)

@@ -234,15 +234,21 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
     "png that lies": png_that_lies,
     "png with a text bomb": png_with_a_text_bomb,
     "gif of frames": gif_of_frames,
+}
+"""By name; each makes one image that takes too much."""
+
+WITHIN_LIMITS: dict[str, Callable[[], bytes]] = {
     "png within limits": png_within_limits,
     "webp within limits": webp_within_limits,
     "jpeg within limits": jpeg_within_limits,
     "progressive within limits": jpeg_of_progressive_noise,
 }
-"""By name; each makes one image."""
+"""Each makes one image that takes almost as much as one may."""
+
+IMAGES = ATTACKS | WITHIN_LIMITS
 
 
 @cache
 def attack(name: str) -> bytes:
     """One of the attacks; made once."""
-    return ATTACKS[name]()
+    return IMAGES[name]()

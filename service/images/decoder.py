@@ -25,10 +25,10 @@ from san_core.errors import (
 from san_core.preprocessing import Preprocessing, decode
 from service.errors import ExpiredError
 from service.images import jpeg
-from service.images.debts import Debts
 from service.images.header import Header, read_header
-from service.images.helper_pool import HelperPool
+from service.images.helper_pool import FORGET_MS, HelperPool
 from service.runtime.clock import Clock
+from service.runtime.recent import Recent
 from service.runtime.thread_pool import Workers
 
 _READ_AT_ONCE = 1_000_000
@@ -154,7 +154,7 @@ class Decoder:
     ) -> None:
         self._workers = workers
         self._large = large
-        self._debts = Debts(clock)
+        self._debts = Recent(clock, FORGET_MS)
         self._helpers = helpers
         self._clock = clock
         self._limits = limits

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from san_core.errors import CorruptImageError, ImageTooLargeError
 from san_core.preprocessing import Preprocessing
 from service.errors import OverloadedError
-from service.images.debts import Debts
 from service.images.helper import ANSWER, DONE, JOB, TOO_LARGE
 from service.runtime.clock import Clock, monotonic_ms
+from service.runtime.recent import Recent
 from service.runtime.thread_pool import Workers
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ _NICE = 5
 _WALL_FACTOR, _LEAST_WALL_S = 10.0, 2.0
 """A process that gets no CPU is given up after so many times its CPU time, but not at once."""
 _START_S = 60.0
+FORGET_MS = 10_000.0
+"""Time in which what a client has decoded counts half."""
 _WAITING_OF_ONE = 16
 """Jobs of one client, waiting or running."""
 
@@ -164,7 +166,7 @@ class HelperPool:
         self._idle = list(self._helpers)  # as many as there are threads that want one
         self._choosing = threading.Lock()
         self._workers = Workers("helper", processes)
-        self._debts = Debts(clock)
+        self._debts = Recent(clock, FORGET_MS)
         self._waiting: Counter[str] = Counter()
         self._closing = False
 
@@ -190,7 +192,7 @@ class HelperPool:
         """
         if self._waiting[client] >= _WAITING_OF_ONE:
             raise OverloadedError(
-                f"{_WAITING_OF_ONE} images of this client wait to be decoded already."
+                f"{_WAITING_OF_ONE} images of this client wait to be decoded already.", own=True
             )
 
         def work() -> tuple[NDArray[np.uint8], float, float]:

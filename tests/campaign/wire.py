@@ -23,6 +23,9 @@ from tests.campaign.images import (
 ATTACKER = "127.0.0.2"
 """Another address than the polite client's: limits are counted by client."""
 
+_BIND_ADDRESS_NO_PORT = 24
+"""Linux's `IP_BIND_ADDRESS_NO_PORT`, which the socket module has from Python 3.12 on only."""
+
 Attack = Callable[[int, float], None]
 """Attacks a port until a moment of `time.monotonic()`."""
 
@@ -30,19 +33,28 @@ attempts = itertools.count()
 """Counts every connection that is opened."""
 
 
-def connect(port: int) -> socket.socket:
+def connect(port: int, timeout_s: float = 30.0) -> socket.socket:
     """A connection from the attacker's address."""
     next(attempts)
-    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(ATTACKER, 0))
+    made = socket.socket()
+    made.settimeout(timeout_s)
+    # Its port is chosen with the connection's other end in mind: ports that are bound before that
+    # are lost to everybody for a minute, and the polite client would soon find none.
+    made.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+    try:
+        made.bind((ATTACKER, 0))
+        made.connect(("127.0.0.1", port))
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def post(port: int, body: bytes, path: str = "/classify", **headers: str) -> int:
     """Send one request; its status, or 0 if the connection was closed."""
-    next(attempts)
-    connection = http.client.HTTPConnection(
-        "127.0.0.1", port, timeout=60, source_address=(ATTACKER, 0)
-    )
+    connection = http.client.HTTPConnection("127.0.0.1", port)
     try:
+        connection.sock = connect(port, 60.0)
         connection.request("POST", path, body, {k.replace("_", "-"): v for k, v in headers.items()})
         response = connection.getresponse()
         response.read()

@@ -183,6 +183,7 @@ class Deployment:
                 f"Too many other resolutions are being made ready; {point.resolution} px is not "
                 "yet. Pin one that GET /resolutions lists as cached, or come back.",
                 _BUILDS_AGAIN_MS,
+                own=True,
             )
         return Build(cache.request(point))
 

@@ -116,3 +116,15 @@ def test_no_version_with_a_known_hole_may_be_installed(name, fixed):
     below = f"{fixed.rsplit('.', 1)[0]}.0.dev0" if fixed != "13.0" else "12.99"
     assert not Requirement(bounds[name]).specifier.contains(below, prereleases=True)
     assert Requirement(bounds[name]).specifier.contains(fixed)
+
+
+def test_actions_are_named_by_commit():
+    used = [
+        line.split("uses:")[1].strip()
+        for path in (ROOT / ".github/workflows").glob("*.yml")
+        for line in path.read_text().splitlines()
+        if "uses:" in line
+    ]
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action

@@ -85,7 +85,8 @@ class WorkerRelay(Relay):
     def __init__(self, app: ASGIApp, directory: Path) -> None:
         super().__init__(app, UnixSockets(directory))
         self._directory = directory
-        with (directory / "starts").open("ab") as starts:
+        # A disk that is full costs a count, and no worker.
+        with contextlib.suppress(OSError), (directory / "starts").open("ab") as starts:
             starts.write(b".")
 
     async def added_up(self, request: Request) -> Response:
@@ -106,7 +107,9 @@ class WorkerRelay(Relay):
         for name, page in alive.items():
             with contextlib.suppress(OSError):  # a full disk costs a dead worker's counts
                 (self._directory / f"{name}.prom").write_text(page)
-        started = (self._directory / "starts").stat().st_size
+        started = 0
+        with contextlib.suppress(OSError):
+            started = (self._directory / "starts").stat().st_size
         workers, restarts = len(alive), max(0, started - len(alive))
         extra = [
             GaugeMetricFamily("san_workers", "Processes that serve the port.", value=workers),

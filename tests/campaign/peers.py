@@ -57,6 +57,9 @@ _FORMATS = "JPEG,PNG,WEBP,GIF,BMP,TIFF,PPM,AVIF"
 _GROUP = Path("/sys/fs/cgroup/memory")
 _LIMIT = 4_000_000_000
 _AFTER_S, _LONGEST_S = 2.0, 25.0
+_SETTLE_S = 6.0
+"""For what a server does after its first answer."""
+_CACHE = user_cache()
 
 
 def triton_request(image: bytes) -> bytes:
@@ -128,19 +131,21 @@ class Triton(Server):
 
 
 @contextmanager
-def limited(server: Server) -> Iterator[Path]:
-    """The server within a group of its own, of 4 GB."""
+def limited() -> Iterator[Path]:
+    """A group of 4 GB."""
     group = _GROUP / f"san-peers-{os.getpid()}"
     group.mkdir()
     (group / "memory.limit_in_bytes").write_text(str(_LIMIT))
-    within = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
-    server._command = [*within, *server._command]
     try:
         yield group
     finally:
-        server.stop()
         time.sleep(0.5)
         group.rmdir()
+
+
+def within(group: Path) -> list[str]:
+    """What a command is put behind to run in a group."""
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
 
 
 class Polite:
@@ -231,26 +236,20 @@ def main() -> None:
         "triton": triton_request,
     }
     request = requests[args.server]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, limited() as group:
         export = Path(folder)
-        server: Server
-        if args.server == "ours":
-            server = OurService(options=["--formats", _FORMATS])
-        else:
-            env = export_network(load(), 224, export, probe(user_cache()))
-            if args.server == "triton":
-                server = Triton(env, export)
-            else:
-                peer = select(args.server)[0]
-                server = PeerServer(
-                    peer, PeerEngine.OPENVINO, Setup.LATENCY, export, env, DEFAULT_DIRECTORY
-                )
-        with limited(server) as group:
+        env = {} if args.server == "ours" else export_network(load(), 224, export, probe(_CACHE))
+        server: Server | None = None
+        try:
             for name in FILES:
-                if server._process is None or server._process.poll() is not None:
-                    server.stop()
+                if server is None or server.is_over:
+                    if server is not None:
+                        server.stop()
+                    server = made(args.server, env, export)
+                    server._command = [*within(group), *server._command]
                     server.start()
                     server.await_answer(request(photo()), 120.0)
+                    time.sleep(_SETTLE_S)
                 before = int((group / "memory.oom_control").read_text().split()[-1])
                 (group / "memory.max_usage_in_bytes").write_text("0")
                 found = send(server, request, name)
@@ -258,6 +257,19 @@ def main() -> None:
                 killed = int((group / "memory.oom_control").read_text().split()[-1]) - before
                 print(json.dumps({"file": name, **found, "peak_mb": peak, "killed": killed}))
                 sys.stdout.flush()
+        finally:
+            if server is not None:
+                server.stop()
+
+
+def made(name: str, env: dict[str, str], export: Path) -> Server:
+    """A server, not yet started."""
+    if name == "ours":
+        return OurService(options=["--formats", _FORMATS])
+    if name == "triton":
+        return Triton(env, export)
+    peer = select(name)[0]
+    return PeerServer(peer, PeerEngine.OPENVINO, Setup.LATENCY, export, env, DEFAULT_DIRECTORY)
 
 
 if __name__ == "__main__":

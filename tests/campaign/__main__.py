@@ -152,7 +152,7 @@ def complaints(seen: Seen, quiet: Verdict) -> list[str]:
 def main() -> int:
     """Run the campaign and print its table."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15.0, help="how long each attack lasts")
+    parser.add_argument("--seconds", type=float, default=8.0, help="how long each attack lasts")
     parser.add_argument(
         "--only", default="", help="run only attacks with one of these in their name (a|b|c)"
     )

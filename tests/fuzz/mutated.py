@@ -48,7 +48,9 @@ def main() -> int:
         healthy = all(send(server.port, [image])[0][200] for image in originals())
         after = server.memory_mb()
         is_over = server.is_over
-    seen: Counter[int] = sum((part for part, _ in found), Counter())
+    seen: Counter[int] = Counter()
+    for part, _ in found:
+        seen += part
     told = {
         "images": count,
         "statuses": dict(sorted(seen.items())),

@@ -58,7 +58,7 @@ def main() -> int:
         "memory_mb": [round(before), round(after)],
         "all originals classified afterwards": healthy,
     }
-    print(json.dumps(told))
+    sys.stdout.write(json.dumps(told) + "\n")
     return 0 if healthy and not is_over and set(seen) <= ALLOWED else 1
 
 

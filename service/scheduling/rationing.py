@@ -35,6 +35,10 @@ class Ration:
                 return
         self._budgets[client] = budget_ms, now_ms
 
+    def has_others(self, client: str) -> bool:
+        """Whether any other client ever named a budget: most services have one client."""
+        return len(self._budgets) > (client in self._budgets)
+
     def limit_ms(self, client: str, ordinary_ms: float, now_ms: float) -> float:
         """The longest run of a client's requests that harms no other."""
         shortest = min(

@@ -351,3 +351,15 @@ def test_a_bundle_of_a_regnet_is_loaded_again(manifest: Manifest, tmp_path: Path
     with torch.no_grad():
         expected = network(images, 64, Mode.DATA_FREE)
         torch.testing.assert_close(again(images, 64, Mode.DATA_FREE), expected)
+
+
+def test_a_variance_below_zero_is_not_read(
+    make_network: Callable[..., ScaleAdaptiveNetwork], manifest: Manifest, tmp_path: Path
+) -> None:
+    network = make_network("mobilenet_v2")
+    for name, tensor in network.state_dict().items():
+        if name.endswith("running_var"):
+            tensor.fill_(-1.0)
+    save(tmp_path / "odd.safetensors", network, manifest)
+    with pytest.raises(NonFiniteBundleError, match="variance below zero"):
+        load(tmp_path / "odd.safetensors")

@@ -31,6 +31,7 @@ MOST_CPU_S = 0.3
 """For one request."""
 _ONE_ROUND_S = 0.01
 _ALONE_S = 8.0
+_COST_ROUNDS = 3
 
 
 @dataclass
@@ -158,10 +159,17 @@ def main() -> int:
     )
     parser.add_argument("--port", type=int, help="attack a service that is running already")
     parser.add_argument("--pid", type=int, help="and that has this process id")
+    parser.add_argument(
+        "--costs",
+        action="store_true",
+        help="only what one request of each attack costs: CPU time of the service and its helpers",
+    )
     parser.add_argument("--json", type=Path, help="write the figures here")
     args = parser.parse_args()
     parts = args.only.split("|")
     faults = [n for n in FAULTS if any(part in n for part in parts) and args.port is None]
+    if args.costs:
+        faults = []
     broken = sum(_fault(name, FAULTS[name], args.json) for name in faults)
     chosen = [n for n in [*IMAGES, *WIRE] if any(part in n for part in parts)]
     return _attack(chosen, args) or min(1, broken)
@@ -191,6 +199,8 @@ def _attack(chosen: list[str], args: argparse.Namespace) -> int:
     alone: list[Seen] = []
     found: dict[str, Seen] = {}
     try:
+        if args.costs:
+            return _costs(chosen, port, pid)
         watched(port, None, 3, pid)
         for name in chosen:
             alone.append(watched(port, None, args.seconds / 2, pid))
@@ -204,6 +214,16 @@ def _attack(chosen: list[str], args: argparse.Namespace) -> int:
         if server is not None:
             server.stop()
     return report(alone, found, args.json)
+
+
+def _costs(chosen: list[str], port: int, pid: int) -> int:
+    """Print what one request of each attack costs; 1 if any costs too much."""
+    broken = 0
+    for name in chosen:
+        costs = [cost_of(port, name, pid) for _ in range(_COST_ROUNDS)]
+        broken += max(costs) > MOST_CPU_S
+        print(f"{name:30} {max(costs):5.3f} s at most, {min(costs):5.3f} s at least", flush=True)
+    return min(1, broken)
 
 
 def report(alone: list[Seen], found: dict[str, Seen], path: Path | None) -> int:

@@ -120,7 +120,7 @@ def under(fault: Fault) -> tuple[Seen, Seen, list[str]]:
         seen = watched(server.port, None, fault.seconds, server.pid)
         acting.join()
         watched(server.port, None, 1, server.pid)  # it goes on
-        return alone, seen, setting.notes
+        return alone, seen, [*setting.notes, server.log(3)]
 
 
 def cost_of(port: int, name: str, pid: int) -> float:

@@ -172,7 +172,7 @@ def faked_clock(setting: Setting) -> None:
         "env",
         f"LD_PRELOAD={_FAKETIME}",
         f"FAKETIME_TIMESTAMP_FILE={clock}",
-        "FAKETIME_NO_CACHE=1",
+        "FAKETIME_CACHE_DURATION=1",
         "FAKETIME_DONT_FAKE_MONOTONIC=1",
     ]
 

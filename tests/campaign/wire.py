@@ -272,7 +272,7 @@ WIRE: dict[str, Attack] = {
     "slow bodies": slow_bodies,
     "clients that leave": clients_that_leave,
     "warm-ups": warm_ups,
-    "pins of all resolutions": pins,
     "pins of 512 px": pins_without_a_budget,
+    "pins of all resolutions": pins,
     "long budgets": budgets_of_ten_thousand_digits,
 }

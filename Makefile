@@ -111,7 +111,7 @@ lock: ## Renew the lock files from pyproject.toml and constraints.txt (needs uv)
 
 audit: $(READY) ## Ask for known vulnerabilities of what is installed, and write an SBOM (needs the network)
 	$(BIN)/python -m pip install -c constraints.txt pip-audit cyclonedx-bom
-	$(BIN)/pip-audit --require-hashes --disable-pip -r requirements/service.lock
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements/service.lock
 	$(BIN)/cyclonedx-py environment --output-format JSON --output-file sbom.json $(BIN)/python
 	$(BIN)/python -m tests.project.codecs sbom.json
 

@@ -341,6 +341,10 @@ def read(path: Path | str | None = None, *, mapped: bool = False) -> Bundle:
             raise NonFiniteBundleError(
                 f"{path} carries NaN or infinity in {name!r}; it must not be served."
             )
+        if name.endswith("running_var") and (array < 0).any():
+            raise NonFiniteBundleError(
+                f"{path} carries a variance below zero in {name!r}; it must not be served."
+            )
     return Bundle(
         manifest,
         extras={n.removeprefix(_EXTRA): t for n, t in arrays.items() if n.startswith(_EXTRA)},

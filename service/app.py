@@ -149,6 +149,7 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         ledger=Ledger(),
         engine_thread=Workers("engine", 1, nice=_NICE),
         decoders=Workers("decode", plan.decode, nice=_NICE),
+        large_decoder=Workers("large", 1, nice=5),
         loader=Workers("load", 1, nice=_NICE),
         builders=Workers("build", 1, nice=_NICE),
     )

@@ -280,6 +280,11 @@ class OverloadedError(_RetryError):
     status = 429
     title = "Overloaded"
 
+    def __init__(self, detail: str, retry_after_ms: float = 1000.0, *, own: bool = False) -> None:
+        super().__init__(detail, retry_after_ms)
+        self.own = own
+        """Whether this client alone is the cause."""
+
 
 class ExpiredError(_RetryError):
     """Admitted, but its deadline passed while it was queued."""

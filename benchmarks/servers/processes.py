@@ -108,6 +108,11 @@ class Server:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the process that was started has ended."""
+        return self._process is None or self._process.poll() is not None
+
     def log(self, lines: int = 20) -> str:
         """The end of what it printed."""
         if self._log is None:

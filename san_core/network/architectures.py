@@ -21,6 +21,13 @@ _WITHOUT_AUXILIARY = {"googlenet": {"init_weights": False}, "inception_v3": {"in
 
 def build(name: str, num_classes: int = 1000, device: str | torch.device = "cpu") -> nn.Module:
     """Build a stock CNN, freshly initialised (or without storage on the "meta" device)."""
+    try:
+        return _build(name, num_classes, device)
+    except NotImplementedError:  # RegNet computes its widths with tensors, which "meta" cannot
+        return _build(name, num_classes, "cpu").to(device)
+
+
+def _build(name: str, num_classes: int, device: str | torch.device) -> nn.Module:
     with torch.device(device):
         if name.startswith("timm:"):
             return _build_timm(name.removeprefix("timm:"), num_classes)

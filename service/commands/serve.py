@@ -115,8 +115,9 @@ def run(args: argparse.Namespace) -> int:
 
     from service.http.connection.server import server_options
     from service.processes.supervisor import supervise
+    from service.runtime.cgroups import memory_room
 
-    return supervise(partial(make_worker, settings), **server_options(settings))
+    return supervise(partial(make_worker, settings), memory_room, **server_options(settings))
 
 
 def make_worker(settings: Settings) -> tuple[ASGIApp, type[asyncio.Protocol]]:

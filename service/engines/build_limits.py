@@ -11,6 +11,8 @@ from collections import deque
 from service.runtime.clock import Clock
 
 MOST_WAITING = 2
+MOST_WARMING = 16
+"""Points that an operator may have under way at a time."""
 MOST_PER_CLIENT = 6
 WINDOW_MS = 60_000.0
 _MOST_CLIENTS = 1000

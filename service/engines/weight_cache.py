@@ -243,6 +243,12 @@ class WeightCache:
             self._unwanted.add(point)
         return self._home(point).pop(point, None) is not None or on_its_way
 
+    def drop_guests(self) -> None:
+        """Drop what clients pinned: memory is needed for something else."""
+        if self._guests is not self._store:
+            while self._guests:
+                self._guests.popitem()
+
     def adopt(self, network: RunnableNetwork) -> None:
         """Take in a network that was built elsewhere."""
         self._keep(network)

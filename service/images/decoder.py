@@ -1,14 +1,15 @@
 """From bytes to what the network sees: plain JPEGs on threads of this process, all else in helpers.
 
 A request's cost is read from its header and bounded before a pixel is decoded. What a plain JPEG
-costs is known well, so it is decoded here, the most urgent first. Everything else goes to processes
-that can be killed (`helper_pool`).
+costs is known well, so it is decoded here, the most urgent first; a large one on a nice thread of
+its own, so that small ones never wait for it. Everything else goes to processes that can be killed
+(`helper_pool`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +26,9 @@ from san_core.preprocessing import Preprocessing, decode
 from service.errors import ExpiredError
 from service.images import jpeg
 from service.images.header import Header, read_header
-from service.images.helper_pool import HelperPool
+from service.images.helper_pool import FORGET_MS, HelperPool
 from service.runtime.clock import Clock
+from service.runtime.recent import Recent
 from service.runtime.thread_pool import Workers
 
 _READ_AT_ONCE = 1_000_000
@@ -35,7 +37,10 @@ _MOST_KEPT = 3
 """Decoded pixels of more than this many times the resolution are not kept: smaller resolutions are
 then made of the resized ones, and what waits takes little memory."""
 _QUICK_MS = 30.0
-"""The engine's thread, if no other request needs it, decodes what costs no more."""
+"""The engine's thread, if no other request needs it, decodes what costs no more, and the decoder
+threads do. It is an upper bound for a slow core: about four megapixels."""
+_IN_ONE_REQUEST = 4
+"""All images of a request together may take so many times what one may."""
 _LEAST_CPU_MS, _CPU_FACTOR = 100.0, 4.0
 """A helper gets this many times what the header promises, but not less than so much."""
 
@@ -86,6 +91,16 @@ class DecodeLimits:
                 "image. Send it smaller, or as a baseline JPEG."
             )
 
+    def check_all(self, headers: Sequence[Header | None]) -> None:
+        """Raise if decoding all images of a request would take too much."""
+        most_ms = _IN_ONE_REQUEST * self.max_ms
+        all_ms = sum(header.decode_ms for header in headers if header is not None)
+        if len(headers) > 1 and all_ms > most_ms:
+            raise ImageTooLargeError(
+                f"These {len(headers)} images take up to {all_ms:.0f} ms to decode; at most "
+                f"{most_ms:.0f} ms are spent on one request. Send them in several."
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeJob:
@@ -120,13 +135,26 @@ class DecodeJob:
         return Decoded(pixels, started, self.clock() - started, kept)
 
 
+def are_quick(sources: Iterable[object]) -> bool:
+    """Whether any thread may decode all of these: their cost is known, and small together."""
+    jobs = [source for source in sources if isinstance(source, DecodeJob)]
+    return all(job.quick for job in jobs) and sum(x.header.decode_ms for x in jobs) <= _QUICK_MS
+
+
 class Decoder:
     """Looks at headers and decodes, within the limits."""
 
     def __init__(
-        self, workers: Workers, helpers: HelperPool, clock: Clock, limits: DecodeLimits
+        self,
+        workers: Workers,
+        large: Workers,
+        helpers: HelperPool,
+        clock: Clock,
+        limits: DecodeLimits,
     ) -> None:
         self._workers = workers
+        self._large = large
+        self._debts = Recent(clock, FORGET_MS)
         self._helpers = helpers
         self._clock = clock
         self._limits = limits
@@ -172,10 +200,24 @@ class Decoder:
         )
 
     def decode(self, job: DecodeJob, deadline_ms: float) -> asyncio.Future[Decoded]:
-        """Do a job in its turn, on a decoder thread or in a helper."""
-        if job.header.plain:
+        """Do a job in its turn, on one of the threads or in a helper."""
+        if job.quick:
             return self._workers.submit(job, deadline_ms)
+        if job.header.plain:
+            urgency = deadline_ms + self._debts.of(job.client)
+            return self._large.submit(lambda: self._decode_large(job), urgency)
         return asyncio.ensure_future(self._decode_elsewhere(job, deadline_ms))
+
+    def _decode_large(self, job: DecodeJob) -> Decoded:
+        begun = self._clock()
+        try:
+            return job()
+        finally:
+            self._debts.add(job.client, self._clock() - begun)
+
+    def check_all(self, headers: Sequence[Header | None]) -> None:
+        """Raise if the images of a request take too much together."""
+        self._limits.check_all(headers)
 
     async def _decode_elsewhere(self, job: DecodeJob, deadline_ms: float) -> Decoded:
         cpu_ms = min(self._limits.max_ms, max(_LEAST_CPU_MS, _CPU_FACTOR * job.header.decode_ms))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import os
 import select
 import signal
@@ -32,6 +31,7 @@ from san_core.preprocessing import Preprocessing
 from service.errors import OverloadedError
 from service.images.helper import ANSWER, DONE, JOB, TOO_LARGE
 from service.runtime.clock import Clock, monotonic_ms
+from service.runtime.recent import Recent
 from service.runtime.thread_pool import Workers
 
 logger = logging.getLogger(__name__)
@@ -41,9 +41,8 @@ _NICE = 5
 _WALL_FACTOR, _LEAST_WALL_S = 10.0, 2.0
 """A process that gets no CPU is given up after so many times its CPU time, but not at once."""
 _START_S = 60.0
-_FORGET_MS = 10_000.0
+FORGET_MS = 10_000.0
 """Time in which what a client has decoded counts half."""
-_MOST_DEBTS = 1000
 _WAITING_OF_ONE = 16
 """Jobs of one client, waiting or running."""
 
@@ -167,7 +166,7 @@ class HelperPool:
         self._idle = list(self._helpers)  # as many as there are threads that want one
         self._choosing = threading.Lock()
         self._workers = Workers("helper", processes)
-        self._debts: dict[str, tuple[float, float]] = {}
+        self._debts = Recent(clock, FORGET_MS)
         self._waiting: Counter[str] = Counter()
         self._closing = False
 
@@ -193,7 +192,7 @@ class HelperPool:
         """
         if self._waiting[client] >= _WAITING_OF_ONE:
             raise OverloadedError(
-                f"{_WAITING_OF_ONE} images of this client wait to be decoded already."
+                f"{_WAITING_OF_ONE} images of this client wait to be decoded already.", own=True
             )
 
         def work() -> tuple[NDArray[np.uint8], float, float]:
@@ -203,12 +202,12 @@ class HelperPool:
                 pixels = self._decode(data, preprocessing, resolution, cpu_ms)
             finally:
                 took = self._clock() - begun
-                self._debts[client] = (self._debt(client, begun) + took, begun)
+                self._debts.add(client, took)
             return pixels, begun, took
 
         self._waiting[client] += 1
         try:
-            urgency = deadline_ms + self._debt(client, self._clock())
+            urgency = deadline_ms + self._debts.of(client)
             return await self._workers.submit(work, urgency)
         except _LostError as lost:
             self.warm()
@@ -230,13 +229,6 @@ class HelperPool:
     def _told(self, started: asyncio.Future[None]) -> None:
         if not started.cancelled() and (error := started.exception()) and not self._closing:
             logger.error("a helper that decodes images cannot be started", exc_info=error)
-
-    def _debt(self, client: str, now_ms: float) -> float:
-        """Milliseconds this client has decoded lately; few clients are remembered."""
-        if len(self._debts) > _MOST_DEBTS:
-            self._debts.clear()
-        spent, at_ms = self._debts.get(client, (0.0, now_ms))
-        return spent * math.exp2(-max(0.0, now_ms - at_ms) / _FORGET_MS)
 
     def _start_one(self) -> None:
         with self._one(started=False) as helper:

@@ -69,6 +69,10 @@ class Curve:
         return self.ms[i - 1] + share * (self.ms[i] - self.ms[i - 1])
 
 
+_ORDINARY_MEGAPIXELS = 2.5
+"""Larger JPEGs have a thread of their own, which yields to everything else."""
+
+
 @dataclass(frozen=True)
 class DecodeWork:
     """What decoding one image involves: the regressors of its cost."""
@@ -350,9 +354,14 @@ class LatencyModel:
         own.learn(max(took_ms / pace.value - beside_ms, 0.0) / self.curve(shape).at(batch))
 
     def observe_decode(self, work: DecodeWork, took_ms: float, *, alone: bool) -> None:
-        """Learn from an image that was decoded."""
+        """Learn from an image that was decoded: about its kind, and about no other.
+
+        How much load slows decoding is learnt from ordinary photographs only. Whatever else is
+        decoded takes its time elsewhere, and a client could choose it.
+        """
         if not alone:
-            self._busy_decode.learn(took_ms / max(self.decode_ms(work), 0.01))
+            if work.format == "JPEG" and work.source_megapixels <= _ORDINARY_MEGAPIXELS:
+                self._busy_decode.learn(took_ms / max(self.decode_ms(work), 0.01))
             return
         self._busy_decode.fade(1.0)
         base = self._decode_cost(work.format).at(work)

@@ -49,13 +49,16 @@ class UnixSockets:
             finally:
                 writer.close()
 
-        self._server = await asyncio.start_unix_server(serve, self._socket, limit=_LONGEST_LINE)
+        try:
+            self._server = await asyncio.start_unix_server(serve, self._socket, limit=_LONGEST_LINE)
+        except OSError as error:  # a full or read-only disk must not keep a worker from serving
+            logger.warning("other workers cannot ask this one: %s", error)
 
     async def close(self) -> None:
         """Be there no more."""
         if self._server is not None:
             self._server.close()
-        await asyncio.to_thread(self._socket.unlink, missing_ok=True)
+        await asyncio.to_thread(_remove, self._socket)
 
     async def ask(self, question: bytes) -> dict[str, bytes]:
         """Ask all other workers at once."""
@@ -73,10 +76,15 @@ class UnixSockets:
                 finally:
                     writer.close()
         except ConnectionRefusedError:  # of a worker that was killed and could not remove it
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+            await asyncio.to_thread(_remove, path)
         except (OSError, ValueError) as error:
             logger.warning("worker %s does not answer: %r", path.stem, error)
         return None
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 class WorkerRelay(Relay):
@@ -85,7 +93,8 @@ class WorkerRelay(Relay):
     def __init__(self, app: ASGIApp, directory: Path) -> None:
         super().__init__(app, UnixSockets(directory))
         self._directory = directory
-        with (directory / "starts").open("ab") as starts:
+        # A disk that is full costs a count, and no worker.
+        with contextlib.suppress(OSError), (directory / "starts").open("ab") as starts:
             starts.write(b".")
 
     async def added_up(self, request: Request) -> Response:
@@ -106,7 +115,9 @@ class WorkerRelay(Relay):
         for name, page in alive.items():
             with contextlib.suppress(OSError):  # a full disk costs a dead worker's counts
                 (self._directory / f"{name}.prom").write_text(page)
-        started = (self._directory / "starts").stat().st_size
+        started = 0
+        with contextlib.suppress(OSError):
+            started = (self._directory / "starts").stat().st_size
         workers, restarts = len(alive), max(0, started - len(alive))
         extra = [
             GaugeMetricFamily("san_workers", "Processes that serve the port.", value=workers),

@@ -1,4 +1,4 @@
-"""What control groups leave of the machine: CPU quotas and cpusets, of both versions.
+"""What control groups leave of the machine: CPU quotas, cpusets and memory, of both versions.
 
 A container sees its own group at the root of the mount; a systemd unit, or a container without a
 namespace of its own, finds its group's path in `/proc/self/cgroup`. Every group above binds too, so
@@ -12,6 +12,11 @@ from pathlib import Path
 
 _CPUSETS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
 """Version 2, version 1, and version 1 where the kernel does not say what is in effect."""
+_MEMORY = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Limit, use, and how much of it is files' pages; version 2 and version 1."""
 
 
 def granted_cores(root: Path = Path("/")) -> int | None:
@@ -37,14 +42,26 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 def memory_limit(root: Path = Path("/")) -> int | None:
     """Bytes that the tightest group allows; None if none does."""
-    limits = []
+    return min((limit for limit, _ in _memory(root)), default=None)
+
+
+def memory_room(root: Path = Path("/")) -> int | None:
+    """Bytes that can still be taken before a group is full; None if none sets a limit."""
+    return min((max(0, limit - used) for limit, used in _memory(root)), default=None)
+
+
+def _memory(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit and use of every group that has a limit; pages of files can be dropped any time."""
     for group in _groups(root):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _read(group / name).strip()
+        for limit, used, dropped in _MEMORY:
+            text = _read(group / limit).strip()
             # Version 1 writes "no limit" as the largest number it can.
             if text.isdigit() and int(text) < 1 << 60:
-                limits.append(int(text))
-    return min(limits, default=None)
+                facts = dict(line.split() for line in _read(group / "memory.stat").splitlines())
+                yield (
+                    int(text),
+                    int(_read(group / used).strip() or 0) - int(facts.get(dropped, 0)),
+                )
 
 
 def _groups(root: Path) -> Iterator[Path]:

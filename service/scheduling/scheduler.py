@@ -19,11 +19,15 @@ from service.scheduling import deciding, dispatching, reasons
 from service.scheduling.deciding import Decision, Verdict
 from service.scheduling.dispatching import Plan
 from service.scheduling.pricing import CostTable, Host, PointCost, beside_ms, make_table
+from service.scheduling.rationing import Ration
 from service.scheduling.schedule import Schedule
 from service.scheduling.tuning import TUNING
 
 _REFRESH_MS = 50.0
 """How long a table of costs holds: the pace changes by a few percent in that time."""
+
+_LOOK_MS = 500.0
+"""How often it is looked whether a long run may begin: those whom it would harm may have left."""
 
 
 @dataclass
@@ -50,6 +54,7 @@ class Scheduler:
     def __post_init__(self) -> None:
         self.whole, self.running = Spreads(self.promise), Spread(self.promise)
         self.calibration = Calibration()
+        self.ration = Ration(self.promise)
         self.price = 0.0
         self._cycle = Factor(ASSUMED.cycle)
         self._decode: dict[int, Factor] = {}
@@ -102,6 +107,7 @@ class Scheduler:
         """Note an arrival; say why it is refused if the load alone already makes it late."""
         table = self.table(now_ms)
         self.schedule.arrived(request, now_ms, table.hull[-1][0])
+        self.ration.came(request.client, request.terms.budget_ms, now_ms)
         load = self.schedule.load(request, now_ms)
         if load.alone:
             return None
@@ -157,6 +163,8 @@ class Scheduler:
         request.least_ms = min(request.work_ms, table.floor.unit_ms * request.images)
         request.decided_ms = now_ms
         request.rest_ms = option.total_ms
+        if self._is_long(request, now_ms):
+            request.behind = True  # it may have to wait, and nobody must wait for it
         self.schedule.enter(request, now_ms)
         return decision
 
@@ -218,26 +226,30 @@ class Scheduler:
         expired = self._sweep(now_ms, wants_late)
         if not self._waiting:
             return Plan(expired=expired)
+        ready = self._waiting
+        if now_ms < self.ration.until_ms:
+            ready = [r for r in ready if not self._is_long(r, now_ms)]
+            if not ready:
+                return Plan(expired=expired, wake_ms=min(self.ration.until_ms, now_ms + _LOOK_MS))
         table = self.table(now_ms)
-        first = self._waiting[0]
+        first = ready[0]
         assert first.point is not None
         if first.alone and len(self._waiting) == 1:
             # Nothing changed since its point was chosen; it may still be undecoded.
             plan = Plan([first], None, run_ms=first.rest_ms, rest_ms=first.rest_ms)
         elif not self._is_open(first.point, table):
-            plan = self._as_bound(first, table)
+            plan = self._as_bound(first, ready, table, now_ms)
         else:
             same = [
                 r
-                for r in self._waiting
+                for r in ready
                 if r.behind == first.behind and r.terms.priority == first.terms.priority
             ]
             load = self.schedule.load(first, now_ms)
-            plan = dispatching.choose(
-                same, table, load, self.running, now_ms, self.max_batch, self._allowed
-            )
+            most = self._most_together(first, now_ms)
+            plan = dispatching.choose(same, table, load, self.running, now_ms, most, self._allowed)
             if not plan.run:
-                plan = self._as_bound(first, table)
+                plan = self._as_bound(first, ready, table, now_ms)
             self.price = plan.price
             free_ms = now_ms + load.running_ms
             until = dispatching.hold(plan, self.schedule.decoding, table, self.running, free_ms)
@@ -245,6 +257,32 @@ class Scheduler:
                 plan = Plan(price=plan.price, wake_ms=until)
         plan.expired = expired
         return plan
+
+    def _limit_ms(self, request: Request, now_ms: float) -> float:
+        slowest = self.table(now_ms).points[-1]
+        return self.ration.limit_ms(request.client, slowest.run_ms(1), now_ms)
+
+    def _run_ms(self, point: OperatingPoint, images: int) -> float:
+        return self.model.busy_pace * self.model.base_ms(
+            (point.resolution, point.precision), images
+        )
+
+    def _is_long(self, request: Request, now_ms: float) -> bool:
+        """Whether its run, which nothing interrupts, is too long for others who are here."""
+        if not self.ration.has_others(request.client):
+            return False
+        assert request.point is not None
+        return self._run_ms(request.point, request.images) > self._limit_ms(request, now_ms)
+
+    def _most_together(self, first: Request, now_ms: float) -> int:
+        """How many images make a batch that is not too long for others who are here."""
+        if not self.ration.has_others(first.client):
+            return self.max_batch
+        assert first.point is not None
+        limit, most = self._limit_ms(first, now_ms), self.max_batch
+        while most > 1 and self._run_ms(first.point, most) > limit:
+            most -= 1
+        return most
 
     def _is_open(self, point: OperatingPoint, table: CostTable) -> bool:
         """Whether a request at this point may still be given another."""
@@ -263,19 +301,18 @@ class Scheduler:
             and self.is_ready(point)
         )
 
-    def _as_bound(self, first: Request, table: CostTable) -> Plan:
+    def _as_bound(
+        self, first: Request, ready: Sequence[Request], table: CostTable, now_ms: float
+    ) -> Plan:
         """Run a request at its own point, with those that share it."""
         batch: list[Request] = []
-        images = 0
-        for request in self._waiting:
-            if request.point == first.point and (
-                not batch or images + request.images <= self.max_batch
-            ):
+        images, most = 0, self._most_together(first, now_ms)
+        for request in ready:
+            if request.point == first.point and (not batch or images + request.images <= most):
                 batch.append(request)
                 images += request.images
         assert first.point is not None
-        shape = (first.point.resolution, first.point.precision)
-        run = self.model.busy_pace * self.model.base_ms(shape, images)
+        run = self._run_ms(first.point, images)
         return Plan(batch, None, run_ms=run, rest_ms=run + table.overhead_ms)
 
     def _sweep(self, now_ms: float, wants_late: Callable[[Request], bool]) -> list[Request]:
@@ -316,6 +353,8 @@ class Scheduler:
                 request.accuracy_source = listing.accuracy_source
             request.dispatched_ms = now_ms
             request.after_ms = wait_ms + plan.rest_ms
+        if plan.run and self._is_long(plan.run[0], now_ms):
+            self.ration.ran(plan.run_ms, now_ms)
         taken = set(map(id, plan.run))
         self._waiting = [r for r in self._waiting if id(r) not in taken]
         self.schedule.started(plan.run, now_ms + wait_ms + plan.run_ms)

@@ -24,7 +24,7 @@ from service.errors import (
     OverloadedError,
     Problem,
 )
-from service.images.decoder import DecodeJob, Decoder
+from service.images.decoder import DecodeJob, Decoder, are_quick
 from service.images.header import Header
 from service.latency.model import decode_work
 from service.request.answer import Answer, Result, top_k
@@ -145,6 +145,7 @@ class Pipeline:
 
                 # decide: from the headers alone, so that a JPEG can be decoded at reduced scale
                 headers = [await self._header(x, request) for x in images]
+                self._decoder.check_all(headers)
                 known = [Image(h, _size(x)) for h, x in zip(headers, images, strict=True)]
                 if headers[0] is not None:
                     request.size = headers[0].width, headers[0].height
@@ -168,8 +169,7 @@ class Pipeline:
                     self._job(x, header, deployment, request)
                     for x, header in zip(images, headers, strict=True)
                 ]
-                quick = all(not isinstance(x, DecodeJob) or x.quick for x in sources)
-                direct = quick and request.alone and deployment.executor.is_idle
+                direct = are_quick(sources) and request.alone and deployment.executor.is_idle
                 if building is not None or not direct:
                     sources = await self._decoded(sources, request)
                     if building is not None:

@@ -11,11 +11,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from san_core.bundle import DEFAULT_BUNDLE
 from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
+from service.engines.build_limits import MOST_WARMING
 from service.engines.openvino.disk_cache import user_cache
 from service.errors import (
     EngineLostError,
+    OverloadedError,
     ParameterError,
     ReloadError,
     SettingsError,
@@ -36,7 +39,8 @@ from service.scheduling.admission import Admission
 from service.serving.answers import AnswerCache
 from service.serving.bundles.completion import Completion
 from service.serving.bundles.deploying import deploy
-from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery, capacity
+from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery
+from service.serving.bundles.room import capacity, room_beside
 from service.serving.choosing import Limits
 from service.serving.headroom import HeadroomReport
 from service.serving.pipeline import Observe, Pipeline, Received, Route
@@ -64,6 +68,7 @@ _PAUSE_MS = 2000.0
 """After so long without a request this host's times are taken: a run cannot be interrupted, and the
 largest batch takes up to 0.1 s, so that between two requests of steady traffic it would make the
 second one late."""
+_WARM_AGAIN_MS = 5000.0
 _COLLECTIONS, _COLLECT_AGAIN_S = 10, 0.5
 """How often the collector looks for a deployment that was replaced."""
 _BESIDE = 4
@@ -95,7 +100,9 @@ class Service:
             max_pixels=limits.max_pixels,
             clock=machinery.clock,
         )
-        self.decoder = Decoder(machinery.decoders, self.helpers, machinery.clock, limits)
+        self.decoder = Decoder(
+            machinery.decoders, machinery.large_decoder, self.helpers, machinery.clock, limits
+        )
         self.feedback = FeedbackStore(settings.feedback_entries)
         self.answers = self._make_answer_cache()
         rerun = make_rerun(self.decoder, machinery.clock)
@@ -272,7 +279,13 @@ class Service:
             raise ReloadError(f"The candidate cannot be served. {error}") from error
 
     def warm(self, deployment: Deployment, point: OperatingPoint) -> None:
-        """Make a point ready in the background."""
+        """Make a point ready in the background; few wait at a time."""
+        cache = deployment.cache
+        if not cache.is_building(point) and cache.guest_builds >= MOST_WARMING:
+            raise OverloadedError(
+                f"{cache.guest_builds} points are being made ready; wait until some are.",
+                _WARM_AGAIN_MS,
+            )
         self._spawn(deployment.cache.warm([point]), f"warm {point}")
 
     def drain(self) -> None:
@@ -298,6 +311,7 @@ class Service:
         machinery = self.machinery
         for workers in (
             machinery.decoders,
+            machinery.large_decoder,
             machinery.loader,
             machinery.builders,
             machinery.engine_thread,
@@ -362,9 +376,14 @@ class Service:
 
     async def _deploy(self, path: Path | None, beside: bool = False) -> Deployment:
         """Make a bundle ready; one beside another has a part of its memory."""
-        machinery = self.machinery
+        machinery, most = self.machinery, self.settings.cache_megabytes
         if beside:
-            less = {"cache_megabytes": max(1, self.settings.cache_megabytes // _BESIDE)}
+            most //= _BESIDE
+        if self.deployment is not None:
+            room = await room_beside(self.deployment, path or DEFAULT_BUNDLE)
+            most = most if room is None else min(most, room // MEGA)
+        if most < self.settings.cache_megabytes:
+            less = {"cache_megabytes": max(1, most)}
             machinery = replace(machinery, settings=self.settings.model_copy(update=less))
         deployment = await deploy(machinery, path, self._choose_engine)
         await self._prepare(deployment)

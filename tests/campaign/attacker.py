@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tests.campaign.images import ATTACKS
+from tests.campaign.images import IMAGES
 from tests.campaign.wire import WIRE, attempts, image_flood
 
 CONNECTIONS = 4
@@ -27,7 +27,7 @@ def main() -> None:
     os.nice(19)
     with suppress(OSError):  # Linux shares time between sessions first; not every kernel does
         Path("/proc/self/autogroup").write_text("19")
-    attack = image_flood(name) if name in ATTACKS else WIRE[name]
+    attack = image_flood(name) if name in IMAGES else WIRE[name]
     print("ready", flush=True)
     sys.stdin.readline()
     end = time.monotonic() + seconds

@@ -182,6 +182,35 @@ def png_with_a_text_bomb() -> bytes:
     return plain[:33] + bomb + struct.pack(">I", zlib.crc32(b"zTXt" + text)) + plain[33:]
 
 
+def png_within_limits() -> bytes:
+    """A PNG of noise: almost as much work as an image may be."""
+    return _saved(_noise(2600, 2500), "PNG", compress_level=0)
+
+
+def webp_within_limits() -> bytes:
+    """A WebP of noise: almost as much work as an image may be."""
+    return _saved(_noise(1950, 1950), "WEBP", quality=80)
+
+
+def jpeg_within_limits() -> bytes:
+    """A plain JPEG of noise: almost as much work as an image may be."""
+    return _saved(_noise(5400, 5000), "JPEG", quality=70)
+
+
+def jpeg_of_progressive_noise() -> bytes:
+    """A progressive JPEG of noise: almost as much work as an image may be."""
+    return _saved(_noise(2800, 2600), "JPEG", quality=80, progressive=True)
+
+
+def _noise(width: int, height: int) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def photograph_of_twenty_megapixels() -> bytes:
+    """A JPEG of one colour: few bytes, so that 60 of them fit into one request."""
+    return jpeg(5000, 4000)
+
+
 def gif_of_frames(count: int = 500_000) -> bytes:
     """A GIF of half a million frames."""
     frame = b",\0\0\0\0\1\0\1\0\0\2\2D\1\0"
@@ -206,10 +235,20 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
     "png with a text bomb": png_with_a_text_bomb,
     "gif of frames": gif_of_frames,
 }
-"""By name; each makes one image."""
+"""By name; each makes one image that takes too much."""
+
+WITHIN_LIMITS: dict[str, Callable[[], bytes]] = {
+    "png within limits": png_within_limits,
+    "webp within limits": webp_within_limits,
+    "jpeg within limits": jpeg_within_limits,
+    "progressive within limits": jpeg_of_progressive_noise,
+}
+"""Each makes one image that takes almost as much as one may."""
+
+IMAGES = ATTACKS | WITHIN_LIMITS
 
 
 @cache
 def attack(name: str) -> bytes:
     """One of the attacks; made once."""
-    return ATTACKS[name]()
+    return IMAGES[name]()

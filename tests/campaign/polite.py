@@ -29,6 +29,13 @@ class Verdict:
     failed: int = 0
     accuracies: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
+    """By kind."""
+
+    def fail(self, why: str) -> None:
+        """Count a failure."""
+        self.failed += 1
+        self.failures[why] = self.failures.get(why, 0) + 1
 
     @property
     def sent(self) -> int:
@@ -103,15 +110,15 @@ class PoliteClient:
             connection.request("POST", f"/classify?budget_ms={BUDGET_MS:g}", self._image)
             response = connection.getresponse()
             body = json.loads(response.read())
-        except (OSError, http.client.HTTPException, ValueError):
-            verdict.failed += 1
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            verdict.fail(repr(error)[:80])
             return
         finally:
             connection.close()
         if response.status == 429:
             verdict.refused += 1
         elif response.status != 200:
-            verdict.failed += 1
+            verdict.fail(str(response.status))
         else:
             verdict.answered += 1
             verdict.seconds.append(time.perf_counter() - begun)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.campaign.images import ATTACKS, attack
+from tests.campaign.images import ATTACKS, WITHIN_LIMITS, attack
 from tests.campaign.wire import WIRE, post
 from tests.service.conftest import Running, picture, serving, until
 
@@ -34,7 +34,13 @@ def test_an_image_is_refused_and_harms_nobody(attacked, name):
     answers(attacked)
 
 
-@pytest.mark.parametrize("name", [n for n in WIRE if not n.startswith(("pins", "64"))])
+@pytest.mark.parametrize("name", WITHIN_LIMITS)
+def test_an_image_that_takes_much_is_answered_and_harms_nobody(attacked, name):
+    assert post(attacked.port, attack(name)) == 200
+    answers(attacked)
+
+
+@pytest.mark.parametrize("name", [n for n in WIRE if not n.startswith(("pins", "60"))])
 def test_a_client_harms_nobody(attacked, name):
     attacker = threading.Thread(target=WIRE[name], args=(attacked.port, time.monotonic() + 0.5))
     attacker.start()

@@ -12,10 +12,19 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from tests.campaign.images import attack, jpeg
+from benchmarks.driving.photo import photo
+from tests.campaign.images import (
+    attack,
+    jpeg,
+    photograph_of_twenty_megapixels,
+    webp_of_one_colour,
+)
 
 ATTACKER = "127.0.0.2"
 """Another address than the polite client's: limits are counted by client."""
+
+_BIND_ADDRESS_NO_PORT = 24
+"""Linux's `IP_BIND_ADDRESS_NO_PORT`, which the socket module has from Python 3.12 on only."""
 
 Attack = Callable[[int, float], None]
 """Attacks a port until a moment of `time.monotonic()`."""
@@ -24,19 +33,28 @@ attempts = itertools.count()
 """Counts every connection that is opened."""
 
 
-def connect(port: int) -> socket.socket:
+def connect(port: int, timeout_s: float = 30.0) -> socket.socket:
     """A connection from the attacker's address."""
     next(attempts)
-    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(ATTACKER, 0))
+    made = socket.socket()
+    made.settimeout(timeout_s)
+    # Its port is chosen with the connection's other end in mind: ports that are bound before that
+    # are lost to everybody for a minute, and the polite client would soon find none.
+    made.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+    try:
+        made.bind((ATTACKER, 0))
+        made.connect(("127.0.0.1", port))
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def post(port: int, body: bytes, path: str = "/classify", **headers: str) -> int:
     """Send one request; its status, or 0 if the connection was closed."""
-    next(attempts)
-    connection = http.client.HTTPConnection(
-        "127.0.0.1", port, timeout=60, source_address=(ATTACKER, 0)
-    )
+    connection = http.client.HTTPConnection("127.0.0.1", port)
     try:
+        connection.sock = connect(port, 60.0)
         connection.request("POST", path, body, {k.replace("_", "-"): v for k, v in headers.items()})
         response = connection.getresponse()
         response.read()
@@ -67,30 +85,30 @@ def image_flood(name: str) -> Attack:
     return lambda port, end: _until(end, lambda: post(port, data))
 
 
-def many_images_in_one(port: int, end: float) -> None:
-    """64 costly images in one inference request."""
-    image = attack("webp of 28 bytes")
-    raw = (struct.pack("<I", len(image)) + image) * 64
-    tensor = {
-        "name": "image",
-        "datatype": "BYTES",
-        "shape": [64],
-        "parameters": {"binary_data_size": len(raw)},
-    }
-    text = json.dumps({"inputs": [tensor]}).encode()
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("GET", "/resolutions")
-    name = json.loads(connection.getresponse().read())["model"]
-    connection.close()
-    _until(
-        end,
-        lambda: post(
-            port,
-            text + raw,
-            f"/v2/models/{name}/infer",
-            inference_header_content_length=str(len(text)),
-        ),
-    )
+def many_in_one(make: Callable[[], bytes], count: int = 60) -> Attack:
+    """As many costly images in one inference request."""
+
+    def work(port: int, end: float) -> None:
+        image = make()
+        raw = (struct.pack("<I", len(image)) + image) * count
+        tensor = {
+            "name": "image",
+            "datatype": "BYTES",
+            "shape": [count],
+            "parameters": {"binary_data_size": len(raw)},
+        }
+        text = json.dumps({"inputs": [tensor]}).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("GET", "/resolutions")
+        path = f"/v2/models/{json.loads(connection.getresponse().read())['model']}/infer"
+        connection.close()
+        length = str(len(text))
+        _until(
+            end,
+            lambda: post(port, text + raw, path, inference_header_content_length=length),
+        )
+
+    return work
 
 
 START = b"POST /classify HTTP/1.1\r\nHost: localhost\r\n"
@@ -166,6 +184,58 @@ def idle_connections(count: int) -> Attack:
     return work
 
 
+def slow_headers(port: int, end: float) -> None:
+    """Many connections that send a header's byte now and then."""
+    _trickle(port, end, START + b"a: ", b"b")
+
+
+def slow_bodies(port: int, end: float) -> None:
+    """Many connections that send a body's byte now and then."""
+    _trickle(port, end, START + b"Content-Length: 19000000\r\n\r\n", b"\xff")
+
+
+def _trickle(port: int, end: float, beginning: bytes, drop: bytes) -> None:
+    held: list[socket.socket] = []
+    while time.monotonic() < end:
+        while len(held) < 100:
+            with suppress(OSError):
+                held.append(connect(port))
+                held[-1].sendall(beginning)
+        for connection in tuple(held):
+            try:
+                connection.sendall(drop)
+            except OSError:
+                held.remove(connection)
+                connection.close()
+        time.sleep(0.2)
+    for connection in held:
+        connection.close()
+
+
+def clients_that_leave(port: int, end: float) -> None:
+    """Costly images whose client does not wait for the answer."""
+    image = attack("webp within limits")
+    head = START + f"Content-Length: {len(image)}\r\n\r\n".encode()
+
+    def once() -> None:
+        with suppress(OSError), connect(port) as connection:
+            connection.sendall(head + image)
+            time.sleep(0.05)
+
+    _until(end, once)
+
+
+def warm_ups(port: int, end: float) -> None:
+    """Points made ready without a key, as a program on the same machine can ask for."""
+    rng = random.Random(3)
+
+    def once() -> None:
+        post(port, b"", f"/resolutions/{rng.randrange(32, 513)}/warm")
+        post(port, b"", f"/resolutions/{rng.randrange(32, 513)}/warm?mode=ideal")
+
+    _until(end, once)
+
+
 def pins(port: int, end: float) -> None:
     """Every resolution from 32 to 512, at random."""
     rng = random.Random(1)
@@ -195,8 +265,14 @@ WIRE: dict[str, Attack] = {
     "form of parts": form_of_parts,
     "form of dashes": form_of_dashes,
     "idle connections": idle_connections(2000),
-    "64 images in one request": many_images_in_one,
-    "pins of all resolutions": pins,
+    "60 bombs in one request": many_in_one(webp_of_one_colour),
+    "60 large photographs in one": many_in_one(photograph_of_twenty_megapixels),
+    "60 small photographs in one": many_in_one(photo),
+    "slow headers": slow_headers,
+    "slow bodies": slow_bodies,
+    "clients that leave": clients_that_leave,
+    "warm-ups": warm_ups,
     "pins of 512 px": pins_without_a_budget,
+    "pins of all resolutions": pins,
     "long budgets": budgets_of_ten_thousand_digits,
 }

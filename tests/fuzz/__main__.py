@@ -25,6 +25,7 @@ def main() -> None:
     work = Path(sys.argv[3]) if len(sys.argv) > 3 else corpus
     work.mkdir(parents=True, exist_ok=True)
     options = [f"-runs={runs}", "-timeout=5", "-rss_limit_mb=2000", "-max_len=4096"]
+    options.append("-print_final_stats=1")
     options += [f"-artifact_prefix={corpus}/found-", str(work), str(corpus)]
     atheris.Setup([sys.argv[0], *options], TARGETS[name])
     atheris.Fuzz()

@@ -50,6 +50,7 @@ def originals() -> list[bytes]:
         encoded(drawn(), "TIFF", compression="tiff_lzw"),
         encoded(drawn(), "TIFF", compression="jpeg"),
         encoded(drawn(), "PPM"),
+        encoded(drawn(), "AVIF"),
     ]
 
 

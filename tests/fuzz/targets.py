@@ -54,6 +54,9 @@ def tensors(data: bytes) -> None:
     length, _, body = data.partition(b"\n")
     with suppress(SanError):
         parse_request(body, length.decode("latin-1") or None, None)
+    text, _, raw = data.partition(b"\n\n")
+    with suppress(SanError):
+        parse_request(text + raw, str(len(text)), None)
 
 
 def bundle(data: bytes) -> None:

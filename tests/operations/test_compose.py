@@ -149,6 +149,15 @@ def test_a_cpu_does_without_torch():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_the_default_image_is_installed_by_hash():
+    text = (ROOT / "docker" / "Dockerfile").read_text()
+    arguments = dict(re.findall(r"^ARG (\w+)=(.*)$", text, re.M))
+    default = f"{arguments['TORCH_VARIANT']},{arguments['EXTRAS']}"
+    assert f'if [ "$TORCH_VARIANT,$EXTRAS" = {default} ]' in text
+    assert "pip install --require-hashes --no-deps -r service.lock" in text
+    assert "!requirements/service.lock" in (ROOT / ".dockerignore").read_text()
+
+
 def test_requirements_are_those_of_the_project(tmp_path):
     script = ROOT / "docker" / "requirements.py"
     requirements = runpy.run_path(str(script))["requirements"]

@@ -7,10 +7,12 @@ bytes.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import simplejpeg
 from PIL import features
 
 _PILLOW = {
@@ -29,7 +31,7 @@ _PILLOW = {
 
 
 def codecs() -> list[dict[str, Any]]:
-    """The libraries inside Pillow's wheel, as CycloneDX components."""
+    """The libraries inside the wheels that decode, as CycloneDX components."""
     found = []
     for feature, library in _PILLOW.items():
         if feature in features.features:
@@ -39,16 +41,24 @@ def codecs() -> list[dict[str, Any]]:
         else:
             version = features.version_module(feature) if feature in features.modules else None
         if version:
-            found.append(
-                {
-                    "type": "library",
-                    "name": library,
-                    "version": version,
-                    "description": "inside the wheel of Pillow",
-                    "purl": f"pkg:generic/{library}@{version}",
-                }
-            )
+            found.append(_component(library, version, "Pillow"))
+    # simplejpeg has a copy of its own, which says its version only in its text.
+    binary = Path(simplejpeg._jpeg.__file__).read_bytes()
+    version = re.search(rb"libjpeg-turbo version (\d+\.\d+\.\d+)", binary)
+    assert version is not None, "simplejpeg no longer tells its codec's version"
+    found.append(_component("libjpeg-turbo", version[1].decode(), "simplejpeg"))
     return found
+
+
+def _component(library: str, version: str, wheel: str) -> dict[str, Any]:
+    return {
+        "type": "library",
+        "bom-ref": f"{wheel.lower()}/{library}@{version}",
+        "name": library,
+        "version": version,
+        "description": f"inside the wheel of {wheel}",
+        "purl": f"pkg:generic/{library}@{version}",
+    }
 
 
 def main(file: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tomllib
@@ -11,6 +12,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.project import codecs
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -116,3 +119,32 @@ def test_no_version_with_a_known_hole_may_be_installed(name, fixed):
     below = f"{fixed.rsplit('.', 1)[0]}.0.dev0" if fixed != "13.0" else "12.99"
     assert not Requirement(bounds[name]).specifier.contains(below, prereleases=True)
     assert Requirement(bounds[name]).specifier.contains(fixed)
+
+
+def test_actions_are_named_by_commit():
+    used = [
+        line.split("uses:")[1].strip()
+        for path in (ROOT / ".github/workflows").glob("*.yml")
+        for line in path.read_text().splitlines()
+        if "uses:" in line
+    ]
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
+def test_the_codecs_inside_the_wheels_are_named(tmp_path):
+    document = tmp_path / "sbom.json"
+    document.write_text('{"bomFormat": "CycloneDX", "components": [{"name": "pillow"}]}')
+    codecs.main(str(document))
+    found = json.loads(document.read_text())["components"]
+    named = {(x["name"], x.get("description", "")) for x in found}
+    assert ("libjpeg-turbo", "inside the wheel of simplejpeg") in named
+    assert {"pillow", "libjpeg-turbo", "libwebp", "zlib-ng", "libtiff"} <= {n for n, _ in named}
+    refs = [x["bom-ref"] for x in found if "bom-ref" in x]
+    assert len(refs) == len(set(refs))
+
+
+def test_an_audit_that_could_not_ask_fails():
+    recipe = (ROOT / "Makefile").read_text()
+    assert re.search(r"pip-audit --strict .*service\.lock", recipe)

@@ -23,7 +23,7 @@ from san_core.errors import (
     TruncatedBundleError,
 )
 from san_core.mode import Mode
-from san_core.network.network_config import MetaLearnerKind
+from san_core.network.network_config import MetaLearnerKind, NetworkConfig
 from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
 
@@ -338,3 +338,28 @@ def test_three_lines_from_loading_to_a_prediction(tmp_path):
     assert len(bundle.classify((tmp_path / "a.png").read_bytes(), resolution=64, top_k=3)) == 3
     with pytest.raises(AttributeError, match="no attribute 'unload'"):
         san_core.unload  # noqa: B018
+
+
+def test_a_bundle_of_a_regnet_is_loaded_again(manifest: Manifest, tmp_path: Path) -> None:
+    """Its modules keep numbers that are in no state dict."""
+    config = NetworkConfig("regnet_y_400mf", (96, 64), num_classes=len(manifest.classes))
+    network = ScaleAdaptiveNetwork(config).eval()
+    told = manifest.model_copy(update={"network": config, "calibrated": ()})
+    save(tmp_path / "regnet.safetensors", network, told)
+    again = load(tmp_path / "regnet.safetensors").network
+    images = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        expected = network(images, 64, Mode.DATA_FREE)
+        torch.testing.assert_close(again(images, 64, Mode.DATA_FREE), expected)
+
+
+def test_a_variance_below_zero_is_not_read(
+    make_network: Callable[..., ScaleAdaptiveNetwork], manifest: Manifest, tmp_path: Path
+) -> None:
+    network = make_network("mobilenet_v2")
+    for name, tensor in network.state_dict().items():
+        if name.endswith("running_var"):
+            tensor.fill_(-1.0)
+    save(tmp_path / "odd.safetensors", network, manifest)
+    with pytest.raises(NonFiniteBundleError, match="variance below zero"):
+        load(tmp_path / "odd.safetensors")

@@ -2,6 +2,9 @@
 
 Bytes count when they are here, not when they are announced: an announcement costs nothing, so it
 must reserve nothing. One client gets at most a share of what the service takes in all.
+
+Nor may it keep the event loop busy: what it sends is read at a pace that the service could decode
+at, and if what it sends is refused again and again it is told so later and later.
 """
 
 from __future__ import annotations
@@ -9,9 +12,18 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from service.errors import OverloadedError
+from service.errors import OverloadedError, Problem
+from service.runtime.clock import Clock, monotonic_ms
+from service.runtime.recent import Recent
 
 _RETRY_MS = 1000.0
+_HALF_MS = 1000.0
+_MOST_BYTES = 64_000_000
+"""Of one client, lately: 44 MB a second, several times what two cores can decode and classify."""
+_FREE_REFUSALS = 100
+_STEP_S, _LONGEST_S = 0.002, 0.25
+"""About 70 refusals a second cost nothing. Beyond, each one waits longer than the one before."""
+_FAULTS = frozenset({400, 408, 413, 415, 422})
 
 
 @dataclass(slots=True)
@@ -23,17 +35,28 @@ class _InFlight:
 class ClientLimits:
     """Counts what is in flight, in all and by client."""
 
-    def __init__(self, *, max_requests: int, max_bytes: int, share: float) -> None:
+    def __init__(
+        self, *, max_requests: int, max_bytes: int, share: float, clock: Clock = monotonic_ms
+    ) -> None:
         self.refused = 0
         self._max_bytes = max_bytes
         self._client_requests = max(1, int(max_requests * share))
         self._client_bytes = max(1, int(max_bytes * share))
         self._bytes = 0
+        self._sent = Recent(clock, _HALF_MS)
+        self._refusals = Recent(clock, _HALF_MS)
         self._clients: defaultdict[str, _InFlight] = defaultdict(_InFlight)
 
     def __len__(self) -> int:
         """How many clients have something in flight."""
         return len(self._clients)
+
+    def penalty_s(self, client: str, error: Exception) -> float:
+        """Count a refusal that is the client's own fault; how long it should wait to hear it."""
+        if not (getattr(error, "own", False) or Problem(error, None).status in _FAULTS):
+            return 0.0
+        self._refusals.add(client, 1.0)
+        return min(_LONGEST_S, _STEP_S * max(0.0, self._refusals.of(client) - _FREE_REFUSALS))
 
     def _add_requests(self, client: str, count: int) -> None:
         mine = self._clients[client]
@@ -55,11 +78,12 @@ class ClientLimits:
             )
         mine.bytes += size
         self._bytes += size
+        self._sent.add(client, size)
 
     def _refuse(self, client: str, sentence: str) -> None:
         self.refused += 1
         self._forget(client)
-        raise OverloadedError(sentence, _RETRY_MS)
+        raise OverloadedError(sentence, _RETRY_MS, own=True)
 
     def _close(self, client: str, requests: int, size: int) -> None:
         mine = self._clients[client]
@@ -92,6 +116,10 @@ class Allowance:
         """So many more bytes are here, or raise."""
         self._limits._add_bytes(self._client, size)
         self._bytes += size
+
+    def pause_s(self) -> float:
+        """How long to wait before more of this client's bytes are read."""
+        return self._limits._sent.excess_ms(self._client, _MOST_BYTES) / 1000
 
     def close(self) -> None:
         """Give everything back; once is enough."""

@@ -31,7 +31,7 @@ MAX_HEADER_BYTES = 65_536
 MAX_PIPELINED = 16
 """Requests that wait for the answer to an earlier one of their connection."""
 _TINY = 128
-_MAX_TINY_PIECES = 4096
+_MAX_TINY_PIECES = 256
 """A body may come in so many pieces of less than `_TINY` bytes; each costs microseconds."""
 
 

@@ -112,7 +112,7 @@ class ClassifyEndpoint:
         except SanError as error:
             note_refusal(self._pipeline, scope, error)
             raise
-        await incoming.serve(self._pipeline.classify(exchange))
+        await incoming.answer_refusals(self._pipeline.classify(exchange))
 
 
 def note_refusal(pipeline: Pipeline, scope: Scope, error: Exception) -> None:

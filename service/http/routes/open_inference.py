@@ -83,7 +83,7 @@ class InferEndpoint:
         except SanError as error:
             note_refusal(pipeline, scope, error)
             raise
-        await incoming.serve(self._infer(scope, incoming, send))
+        await incoming.answer_refusals(self._infer(scope, incoming, send))
 
     async def _infer(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         service = self._service

@@ -137,7 +137,7 @@ def resolutions_router(service: Service) -> APIRouter:
         "/{resolution}/warm",
         summary="Make a size ready ahead of time",
         status_code=202,
-        responses=problems(401, 403, 422, 503),
+        responses=problems(401, 403, 422, 429, 503),
         openapi_extra=facts(Access.ADMIN),
     )
     async def warm(

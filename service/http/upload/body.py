@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope
 
+from san_core.errors import SanError
 from service.errors import BodyTooLargeError, ClientGoneError, SlowClientError
 from service.http.access.limits import Allowance, ClientLimits
 from service.http.connection.protocol import CONNECTION, BoundedProtocol
@@ -44,7 +45,8 @@ class Incoming:
         timeout_s: float,
     ) -> None:
         _check_announced(scope, max_bytes)
-        self.allowance = Allowance(limits, scope[CLIENT])
+        self._limits, self._client = limits, scope[CLIENT]
+        self.allowance = Allowance(limits, self._client)
         """The caller closes it; `serve` does so itself."""
         self.gone = False
         self._connection: BoundedProtocol | None = scope.get(CONNECTION)
@@ -98,6 +100,8 @@ class Incoming:
         due = iter(_LOOK_AT if look is not None else ())
         look_at = next(due, self._max_bytes)
         while more:
+            if pause_s := self.allowance.pause_s():
+                await asyncio.sleep(pause_s)
             if self._size >= look_at and look is not None:
                 look_at = next(due, self._max_bytes)
                 look(b"".join(chunks))
@@ -171,6 +175,15 @@ class Incoming:
         finally:
             self.close()
             self.allowance.close()
+
+    async def answer_refusals(self, work: Awaitable[None]) -> None:
+        """Do the work; who is refused again and again hears of it later and later."""
+        try:
+            await self.serve(work)
+        except SanError as error:
+            if pause_s := self._limits.penalty_s(self._client, error):
+                await asyncio.sleep(pause_s)
+            raise
 
 
 def _check_announced(scope: Scope, max_bytes: int) -> None:

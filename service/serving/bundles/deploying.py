@@ -17,6 +17,7 @@ from service.latency.measurement import measure_decode, measure_forward, missing
 from service.latency.model import Measurements
 from service.latency.store import LatencyStore, directories, store_key
 from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery, precisions
+from service.serving.bundles.room import capacity
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,9 @@ async def deploy(
         networks = await _build(machinery, bundle, engine)
         if await _measure(machinery, bundle, networks, measurements):
             store.save(measurements)
-        deployment = Deployment(machinery, bundle, engine, measurements, store)
+        deployment = Deployment(
+            machinery, bundle, engine, measurements, store, capacity(machinery.settings, engine)
+        )
         for network in networks:
             deployment.cache.adopt(network)
     except BaseException:

@@ -29,7 +29,7 @@ from service.scheduling.executor import Executor
 from service.scheduling.pricing import Host
 from service.scheduling.schedule import Schedule
 from service.scheduling.scheduler import Scheduler
-from service.settings import MEGA, Settings
+from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,8 @@ class Machinery:
     engine_thread: Workers
     """One, or as many as an engine takes batches at a time."""
     decoders: Workers
+    large_decoder: Workers
+    """Decodes what takes long: one, and nice, so that nothing else waits for it."""
     loader: Workers
     """Reads bundles and makes engines. As nice as whatever computes: an engine's own threads are as
     nice as the thread that made them."""
@@ -75,6 +77,7 @@ class Deployment:
         engine: Engine,
         measurements: Measurements,
         store: LatencyStore,
+        capacity_bytes: int,
     ) -> None:
         settings, clock = machinery.settings, machinery.clock
         self.bundle = bundle
@@ -96,7 +99,7 @@ class Deployment:
         self.cache = WeightCache(
             engine.build,
             machinery.builders,
-            capacity_bytes=capacity(settings, engine),
+            capacity_bytes=capacity_bytes,
             max_networks=settings.max_networks,
             clock=clock,
             on_built=self._built,
@@ -180,6 +183,7 @@ class Deployment:
                 f"Too many other resolutions are being made ready; {point.resolution} px is not "
                 "yet. Pin one that GET /resolutions lists as cached, or come back.",
                 _BUILDS_AGAIN_MS,
+                own=True,
             )
         return Build(cache.request(point))
 
@@ -234,12 +238,6 @@ class Deployment:
 def _finished(point: OperatingPoint, done: asyncio.Future[None]) -> None:
     if not done.cancelled() and (error := done.exception()):
         logger.warning("batches of %s stay split: %s", point, error)
-
-
-def capacity(settings: Settings, engine: Engine) -> int:
-    """What ready networks may occupy: as set, and on a GPU no more than it has room for."""
-    wanted, room = settings.cache_megabytes * MEGA, traits(engine).room_bytes
-    return wanted if room is None else min(wanted, room)
 
 
 def precisions(settings: Settings, engine: Engine) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 import re
+import threading
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.engines.build_limits import MOST_PER_CLIENT
+from service.engines.build_limits import MOST_PER_CLIENT, MOST_WARMING
 from service.settings import Settings
-from tests.service.conftest import picture, serving, write_bundle
+from tests.service.conftest import picture, serving, until, write_bundle
 from tests.service.http.test_errors import check_problem
 
 HUGE = 1e5
@@ -53,6 +54,20 @@ def test_the_cache_is_managed(client):
     assert (
         client.post("/classify?resolution=72", content=picture()).json()["weights"] == "generated"
     )
+
+
+def test_few_points_are_made_ready_at_a_time(make_settings, monkeypatch):
+    with serving(make_settings()) as running, running.client() as client:
+        cache = running.service.deployment.cache
+        until(lambda: not cache.building())
+        over = threading.Event()
+        monkeypatch.setattr(cache, "_build", lambda _: over.wait() and None)
+        try:
+            seen = [client.post(f"/resolutions/{r}/warm").status_code for r in range(33, 97, 2)]
+        finally:
+            over.set()
+    assert seen.count(202) == MOST_WARMING
+    assert set(seen[MOST_WARMING:]) == {429}
 
 
 def test_feedback_counts_once_and_only_for_known_requests(client):

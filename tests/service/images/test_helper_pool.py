@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ from san_core.errors import CorruptImageError, ImageTooLargeError
 from san_core.preprocessing import Preprocessing, decode
 from service.errors import ExpiredError, OverloadedError
 from service.images import helper_pool
-from service.images.decoder import DecodeLimits, Decoder
+from service.images.decoder import DecodeLimits, Decoder, are_quick
 from service.images.formats import FORMATS, READERS
+from service.images.header import read_header
 from service.images.helper_pool import HelperPool
 from service.runtime.clock import monotonic_ms
 from service.runtime.thread_pool import Workers
@@ -143,7 +145,7 @@ def test_one_client_cannot_fill_the_queue(pool):
 
 
 def test_who_decoded_much_waits_for_who_decoded_little(pool):
-    pool._debts["greedy"] = (5000.0, monotonic_ms())
+    pool._debts.add("greedy", 5000.0)
     order: list[str] = []
 
     async def main() -> None:
@@ -169,7 +171,7 @@ def test_who_decoded_much_waits_for_who_decoded_little(pool):
 def test_the_decoder_sends_each_image_where_it_belongs(pool):
     async def main() -> None:
         workers = Workers("decode", 1)
-        decoder = Decoder(workers, pool, monotonic_ms, DecodeLimits())
+        decoder = Decoder(workers, workers, pool, monotonic_ms, DecodeLimits())
         try:
             for name, plain in (("JPEG", True), ("PNG", False)):
                 data = picture(image_format=name)
@@ -186,3 +188,46 @@ def test_the_decoder_sends_each_image_where_it_belongs(pool):
             workers.close()
 
     asyncio.run(main())
+
+
+def test_a_small_picture_does_not_wait_for_a_large_one(pool):
+    async def main() -> None:
+        workers, large = Workers("decode", 1), Workers("large", 1)
+        decoder = Decoder(workers, large, pool, monotonic_ms, DecodeLimits())
+        over = threading.Event()
+        try:
+            large.submit(over.wait)
+            data = picture(5000, 4000)
+            job = decoder.job(data, HOW, 96, monotonic_ms() + 60_000)
+            assert job.header.plain
+            assert not job.quick
+            waiting = decoder.decode(job, 0.0)
+            small = decoder.job(picture(), HOW, 96, monotonic_ms() + 60_000)
+            assert (await decoder.decode(small, 0.0)).pixels.shape == (96, 96, 3)
+            assert not waiting.done()
+            over.set()
+            assert (await waiting).pixels.shape == (96, 96, 3)
+        finally:
+            over.set()
+            workers.close()
+            large.close()
+
+    asyncio.run(main())
+
+
+def test_small_pictures_are_not_quick_together_if_there_are_many(pool):
+    workers = Workers("decode", 1)
+    decoder = Decoder(workers, workers, pool, monotonic_ms, DecodeLimits())
+    job = decoder.job(picture(500, 400), HOW, 96, 0.0)
+    assert are_quick([job])
+    assert not are_quick([job] * 64)
+    workers.close()
+
+
+def test_the_images_of_one_request_are_bounded_together():
+    limits = DecodeLimits()
+    header = read_header(picture(5000, 4000), frozenset({"JPEG"}))
+    limits.check(header)
+    limits.check_all([header] * 3 + [None])
+    with pytest.raises(ImageTooLargeError, match="Send them in several"):
+        limits.check_all([header] * 64)

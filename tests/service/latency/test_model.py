@@ -65,6 +65,19 @@ def test_what_was_learnt_under_load_does_not_slow_a_lone_request():
     assert model.forward_ms(SMALL) == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(
+    "odd", [ImageHeader("PPM", 500, 375, 1), ImageHeader("JPEG", 5000, 4000, 1)]
+)
+@pytest.mark.parametrize("alone", [True, False])
+def test_sixty_slow_images_teach_nothing_about_others(odd, alone):
+    model, control = LatencyModel(measured()), LatencyModel(measured())
+    photo = decode_work(ImageHeader("JPEG", 500, 375, 1), 50_000, 100)
+    for _ in range(60):
+        model.observe_decode(decode_work(odd, 190_000, 100), 2000.0, alone=alone)
+    assert model.decode_ms(photo) == control.decode_ms(photo)
+    assert model.decode_pace == control.decode_pace
+
+
 def test_drift_is_seen_and_passes():
     model = LatencyModel(measured())
     assert model.drift == 1.0

@@ -1,7 +1,10 @@
+import asyncio
+
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.processes.metrics import merge
+from service.processes.workers import UnixSockets, WorkerRelay
 
 ONE = """\
 # HELP san_requests_total Requests.
@@ -52,3 +55,28 @@ def test_what_a_dead_worker_counted_stays_and_its_gauges_go():
     assert found["san_requests_total", ""] == 8
     assert found["san_ready", ""] == 1
     assert found["san_inflight_requests", ""] == 2
+
+
+def test_a_folder_that_takes_no_file_costs_neither_a_worker_nor_a_scrape(tmp_path):
+    async def application(*_):
+        raise AssertionError
+
+    relay = WorkerRelay(application, tmp_path / "gone")
+    page = relay._merged({"7": "# TYPE san_x_total counter\nsan_x_total 3.0\n"}).decode()
+    assert "san_x_total 3.0" in page
+    assert "san_workers 1.0" in page
+    assert "san_worker_restarts_total 0.0" in page
+
+
+def test_a_folder_that_takes_no_socket_does_not_keep_a_worker_from_serving(tmp_path, caplog):
+    async def answer(question):
+        return question
+
+    async def main():
+        sockets = UnixSockets(tmp_path / "gone")
+        await sockets.open(answer)
+        assert await sockets.ask(b"anybody?") == {}
+        await sockets.close()
+
+    asyncio.run(main())
+    assert "other workers cannot ask this one" in caplog.text

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from uvicorn.config import STARTUP_FAILURE
 
+from service.processes.supervisor import _Supervisor
 from service.settings import MEGA, Settings
 from tests.service.conftest import picture, write_bundle
 from tests.service.http.test_errors import check_problem
@@ -27,12 +28,13 @@ PATIENCE_S = 120
 class Pair:
     """A service of two workers."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *options):
         self.bundle = write_bundle(folder / "served.safetensors")
         folder.joinpath("tmp").mkdir()
         self.process = Process(
             self.bundle,
             *OPTIONS,
+            *options,
             "--cache-dir",
             folder,
             environment={"TMPDIR": str(folder / "tmp")},
@@ -83,6 +85,20 @@ def gone(pid):
     except ProcessLookupError:
         return True
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+class Retold:
+    """A worker's process as its supervisor knows it."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+
+def supervisor_of(pids, room):
+    supervisor = _Supervisor.__new__(_Supervisor)
+    supervisor.processes = [Retold(pid) for pid in pids]
+    supervisor._room = room
+    return supervisor
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +262,23 @@ def test_a_worker_that_dies_is_replaced_while_the_other_serves(pair):
     assert now["san_requests_total"] >= counted["san_requests_total"]
 
 
+def test_a_worker_that_is_stopped_is_replaced_and_a_reload_still_answers(pair):
+    stopped = pair.pids()[0]
+    os.kill(stopped, signal.SIGSTOP)
+    # The other one takes the connections; the stopped one does not hold up the swap.
+    assert pair.ask("POST", "/admin/reload").status_code in {200, 409}
+    until(lambda: gone(stopped))
+    until(lambda: pair.sums()["san_workers"] == 2)
+    assert stopped not in pair.pids()
+
+
+def test_without_memory_for_one_more_the_workers_stay(pair):
+    before = pair.pids()
+    supervisor = supervisor_of(before, room=lambda: 1_000_000)
+    supervisor.restart_all()
+    assert [process.pid for process in supervisor.processes] == before
+
+
 def test_it_drains_all_and_exits_with_0(pair):
     """Last: it ends the service."""
     pids = pair.pids()
@@ -266,6 +299,17 @@ def test_workers_leave_with_their_supervisor(tmp_path):
         pids = pair.pids()
         os.kill(pair.pid, signal.SIGKILL)
         until(lambda: all(gone(pid) for pid in pids))
+    finally:
+        pair.process.stop()
+
+
+def test_a_worker_that_is_stopped_does_not_keep_the_service_from_leaving(tmp_path):
+    pair = Pair(tmp_path, "--drain-timeout-s", 1)
+    try:
+        pair.until_ready()
+        os.kill(pair.pids()[0], signal.SIGSTOP)
+        os.kill(pair.pid, signal.SIGTERM)
+        assert pair.process.process.wait(timeout=PATIENCE_S) == 0
     finally:
         pair.process.stop()
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from service.runtime import cores
-from service.runtime.cgroups import cpu_quota, granted_cores, memory_limit
+from service.runtime.cgroups import cpu_quota, granted_cores, memory_limit, memory_room
 
 
 @pytest.fixture
@@ -145,6 +145,34 @@ def test_a_quota_is_a_share_of_cores(tmp_path, files, quota):
 def test_a_memory_limit_is_found(tmp_path, files, limit):
     write(tmp_path, files)
     assert memory_limit(tmp_path) == limit
+
+
+@pytest.mark.parametrize(
+    ("files", "room"),
+    [
+        ({"memory.max": "max", "memory.current": "5"}, None),
+        (
+            {
+                "memory.max": "1000",
+                "memory.current": "900",
+                "memory.stat": "anon 600\ninactive_file 200",
+            },
+            300,
+        ),
+        ({"memory.max": "1000", "memory.current": "1100"}, 0),
+        (
+            {
+                "memory/memory.limit_in_bytes": "1000",
+                "memory/memory.usage_in_bytes": "700",
+                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 100",
+            },
+            400,
+        ),
+    ],
+)
+def test_files_pages_are_room(tmp_path, files, room):
+    write(tmp_path, files)
+    assert memory_room(tmp_path) == room
 
 
 def write(root, files):

@@ -1,5 +1,6 @@
 import pytest
 
+from san_core.errors import CorruptImageError
 from service.errors import OverloadedError
 from service.http.access.limits import Allowance, ClientLimits
 
@@ -42,3 +43,34 @@ def test_several_requests_at_once_count_as_many():
         begin(limits, "a")
     allowance.close()
     assert len(limits) == 0
+
+
+def test_who_sends_more_than_can_be_decoded_is_read_more_slowly():
+    now = [0.0]
+    limits = ClientLimits(max_requests=8, max_bytes=1_000_000_000, share=1.0, clock=lambda: now[0])
+    one, other = begin(limits, "a"), begin(limits, "b")
+    one.add_bytes(60_000_000)
+    assert one.pause_s() == 0
+    one.add_bytes(68_000_000)
+    assert one.pause_s() == pytest.approx(1.0)
+    assert begin(limits, "a").pause_s() == pytest.approx(1.0)
+    assert other.pause_s() == 0
+    now[0] = 1000.0
+    assert one.pause_s() == 0
+
+
+def test_who_is_refused_again_and_again_hears_of_it_later():
+    now = [0.0]
+    limits = ClientLimits(max_requests=8, max_bytes=100, share=1.0, clock=lambda: now[0])
+    fault = CorruptImageError("no image")
+    assert [limits.penalty_s("a", fault) for _ in range(100)] == [0.0] * 100
+    assert limits.penalty_s("a", fault) == pytest.approx(0.002)
+    assert limits.penalty_s("a", OverloadedError("too much", own=True)) == pytest.approx(0.004)
+    for _ in range(1000):
+        assert limits.penalty_s("a", fault) <= 0.25
+    assert limits.penalty_s("a", fault) == 0.25
+    assert limits.penalty_s("b", fault) == 0
+    # Overload is nobody's fault: whoever is told must hear of it at once.
+    assert limits.penalty_s("a", OverloadedError("too many")) == 0
+    now[0] = 10_000.0
+    assert limits.penalty_s("a", fault) == 0

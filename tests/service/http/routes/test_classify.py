@@ -1,4 +1,5 @@
 import base64
+import contextlib
 import http.client
 import json
 import re
@@ -6,6 +7,8 @@ import socket
 
 import pytest
 
+from service.errors import ParameterError
+from service.http.routes import classify
 from service.request.request import STAGES
 from tests.service.conftest import CLASSES, picture
 
@@ -223,3 +226,15 @@ def test_one_bad_image_is_named(client):
     refused = client.post("/classify", json=body)
     assert refused.status_code == 400
     assert "Image 1 of 2 is empty" in refused.json()["detail"]
+
+
+def test_long_terms_are_read_and_not_remembered():
+    before = classify._remembered_terms.cache_info().currsize
+    for digits in range(20):
+        padded = b"0" * 10_000 + b"%d" % (100 + digits)
+        scope = {"query_string": b"", "headers": [(b"x-budget-ms", padded)]}
+        with contextlib.suppress(ParameterError):
+            classify._terms(scope)
+    assert classify._remembered_terms.cache_info().currsize == before
+    classify._terms({"query_string": b"budget_ms=123.25", "headers": []})
+    assert classify._remembered_terms.cache_info().currsize == before + 1

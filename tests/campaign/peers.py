@@ -1,0 +1,276 @@
+"""`python -m tests.campaign.peers`: what the campaign's files do to other ways to serve an image.
+
+Each server has two cores and 4 GB, as ours. Each file is sent once (a WebP also twice at once)
+while a polite client asks for a photograph ten times a second. Triton is the real server, which the
+wheel of `nvidia-pytriton` has in it. Needs root, for the limit on memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.driving.photo import photo
+from benchmarks.driving.wire import Client, form
+from benchmarks.driving.wire import post as http_post
+from benchmarks.peers.environments import DEFAULT_DIRECTORY, ensure
+from benchmarks.peers.export import export_network
+from benchmarks.peers.registry import HERE, Peer, PeerEngine, Setup, select
+from benchmarks.peers.running import PeerServer
+from benchmarks.servers.our_service import OurService
+from benchmarks.servers.processes import Server, free_port
+from san_core.bundle import load
+from service.engines.openvino.cpu_probe import probe
+from service.engines.openvino.engine import user_cache
+from tests.campaign.images import attack
+
+FILES = (
+    "webp of 28 bytes",
+    "two webps of 28 bytes",
+    "bmp of runs",
+    "jpeg of exif segments",
+    "ppm of comments",
+    "pgm with an odd range",
+    "tiff of directories",
+    "tiff with a huge tile",
+    "png of 16 bits",
+    "jpeg of scans",
+)
+TRITON = Peer(
+    "triton",
+    "Triton",
+    # Its Python backend was built for the layout of numpy's arrays before version 2.
+    ("nvidia-pytriton==0.7.0", "numpy<2", "pillow"),
+    command=(),
+)
+_FORMATS = "JPEG,PNG,WEBP,GIF,BMP,TIFF,PPM,AVIF"
+_GROUP = Path("/sys/fs/cgroup/memory")
+_LIMIT = 4_000_000_000
+_AFTER_S, _LONGEST_S = 2.0, 25.0
+_SETTLE_S = 6.0
+"""For what a server does after its first answer."""
+_CACHE = user_cache()
+
+
+def triton_request(image: bytes) -> bytes:
+    """A request of the Open Inference Protocol with the image as binary."""
+    raw = struct.pack("<I", len(image)) + image
+    tensor = {
+        "name": "image",
+        "datatype": "BYTES",
+        "shape": [1, 1],
+        "parameters": {"binary_data_size": len(raw)},
+    }
+    text = json.dumps({"inputs": [tensor]}).encode()
+    headers = {
+        "Inference-Header-Content-Length": str(len(text)),
+        "Content-Type": "application/octet-stream",
+    }
+    return http_post("/v2/models/classify/infer", text + raw, headers)
+
+
+class Triton(Server):
+    """Triton with its Python backend."""
+
+    def __init__(self, env: dict[str, str], export: Path) -> None:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        wheel = ensure(TRITON).parent / "lib" / f"python{version}" / "site-packages"
+        self._home = Path(tempfile.mkdtemp(prefix="peer-triton-"))
+        backends = self._home / "backends" / "python"
+        shutil.copytree(wheel / "pytriton/tritonserver/backends/python", backends)
+        stubs = wheel / "pytriton/tritonserver/python_backend_stubs" / version
+        shutil.copy(stubs / "triton_python_backend_stub", backends)
+        (backends / "triton_python_backend_stub").chmod(0o755)
+        model = self._home / "models" / "classify"
+        (model / "1").mkdir(parents=True)
+        shutil.copy(Path(__file__).with_name("triton_model.py"), model / "1" / "model.py")
+        (model / "config.pbtxt").write_text(
+            'name: "classify"\nbackend: "python"\nmax_batch_size: 1\n'
+            'input [{ name: "image" data_type: TYPE_STRING dims: [1] }]\n'
+            'output [{ name: "predictions" data_type: TYPE_STRING dims: [1] }]\n'
+            "instance_group [{ kind: KIND_CPU count: 1 }]\n"
+        )
+        port = free_port()
+        command = [
+            str(wheel / "pytriton/tritonserver/bin/tritonserver"),
+            f"--model-repository={self._home / 'models'}",
+            f"--backend-directory={self._home / 'backends'}",
+            f"--http-port={port}",
+            "--http-address=127.0.0.1",
+            "--allow-grpc=false",
+            "--allow-metrics=false",
+        ]
+        ours = (wheel / "fallback.pth").read_text().strip()  # OpenVINO
+        super().__init__(
+            "Triton",
+            command,
+            port,
+            env={
+                **env,
+                "LD_LIBRARY_PATH": str(wheel / "nvidia_pytriton.libs"),
+                "PEER_PATH": f"{HERE}:{wheel}:{ours}",
+                "PEER_EXPORT": str(export),
+                "PEER_THREADS": str(os.cpu_count() or 1),
+            },
+        )
+
+    def stop(self, grace_s: float = 10.0) -> None:
+        """Stop it, and remove its working directory."""
+        super().stop(grace_s)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+@contextmanager
+def limited() -> Iterator[Path]:
+    """A group of 4 GB."""
+    group = _GROUP / f"san-peers-{os.getpid()}"
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text(str(_LIMIT))
+    try:
+        yield group
+    finally:
+        time.sleep(0.5)
+        group.rmdir()
+
+
+def within(group: Path) -> list[str]:
+    """What a command is put behind to run in a group."""
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
+
+
+class Polite:
+    """Asks ten times a second, on a connection of its own each time."""
+
+    def __init__(self, port: int, request: bytes) -> None:
+        self._port, self._request = port, request
+        self._over = threading.Event()
+        self.seconds: list[float] = []
+        self.lost = 0
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Until something is over; each request in a thread of its own."""
+        threads = []
+        while not until():
+            threads.append(threading.Thread(target=self._ask, daemon=True))
+            threads[-1].start()
+            time.sleep(0.1)
+        for thread in threads:
+            thread.join(_LONGEST_S)
+
+    def _ask(self) -> None:
+        begun = time.perf_counter()
+        try:
+            with Client(self._port, timeout_s=_LONGEST_S) as client:
+                status = client.send(self._request).status
+        except (OSError, ValueError):
+            status = 0
+        if status == 200:
+            self.seconds.append(time.perf_counter() - begun)
+        else:
+            self.lost += 1
+
+    def told(self) -> dict[str, float]:
+        """What it saw."""
+        ordered = sorted(self.seconds) or [float("nan")]
+        worst = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+        asked = len(self.seconds) + self.lost
+        return {
+            "polite_answered": len(self.seconds) / max(1, asked),
+            "polite_p99_ms": 1000 * worst,
+        }
+
+
+def send(server: Server, request: Callable[[bytes], bytes], name: str) -> dict[str, object]:
+    """Send one file; how long it took, what came, and what the polite client saw meanwhile."""
+    twice = name.startswith("two ")
+    image = attack("webp of 28 bytes" if twice else name)
+    statuses: list[int] = []
+
+    def once() -> None:
+        try:
+            with Client(server.port, timeout_s=_LONGEST_S) as client:
+                statuses.append(client.send(request(image)).status)
+        except (OSError, ValueError):
+            statuses.append(0)
+
+    polite = Polite(server.port, request(photo()))
+    cpu, begun = server.cpu_s(), time.monotonic()
+    senders = [threading.Thread(target=once) for _ in range(2 if twice else 1)]
+    for sender in senders:
+        sender.start()
+    took: list[float] = []
+
+    def over() -> bool:
+        if not took and not any(sender.is_alive() for sender in senders):
+            took.append(time.monotonic() - begun)
+        return bool(took) and time.monotonic() > begun + took[0] + _AFTER_S
+
+    polite.run(over)
+    return {
+        "statuses": statuses,
+        "took_s": took[0],
+        "cpu_s": server.cpu_s() - cpu,
+        **polite.told(),
+    }
+
+
+def main() -> None:
+    """Run one server, print its table as JSON lines."""
+    parser = argparse.ArgumentParser(prog="python -m tests.campaign.peers", description=__doc__)
+    parser.add_argument("server", choices=("ours", "fastapi", "bentoml", "triton"))
+    args = parser.parse_args()
+    requests: dict[str, Callable[[bytes], bytes]] = {
+        "ours": lambda body: http_post("/classify?budget_ms=50", body),
+        "fastapi": lambda body: form("/classify", "image", body),
+        "bentoml": lambda body: http_post("/classify", body, {"Content-Type": "image/jpeg"}),
+        "triton": triton_request,
+    }
+    request = requests[args.server]
+    with tempfile.TemporaryDirectory() as folder, limited() as group:
+        export = Path(folder)
+        env = {} if args.server == "ours" else export_network(load(), 224, export, probe(_CACHE))
+        server: Server | None = None
+        try:
+            for name in FILES:
+                if server is None or server.is_over:
+                    if server is not None:
+                        server.stop()
+                    server = made(args.server, env, export)
+                    server._command = [*within(group), *server._command]
+                    server.start()
+                    server.await_answer(request(photo()), 120.0)
+                    time.sleep(_SETTLE_S)
+                before = int((group / "memory.oom_control").read_text().split()[-1])
+                (group / "memory.max_usage_in_bytes").write_text("0")
+                found = send(server, request, name)
+                peak = int((group / "memory.max_usage_in_bytes").read_text()) / 1e6
+                killed = int((group / "memory.oom_control").read_text().split()[-1]) - before
+                print(json.dumps({"file": name, **found, "peak_mb": peak, "killed": killed}))
+                sys.stdout.flush()
+        finally:
+            if server is not None:
+                server.stop()
+
+
+def made(name: str, env: dict[str, str], export: Path) -> Server:
+    """A server, not yet started."""
+    if name == "ours":
+        return OurService(options=["--formats", _FORMATS])
+    if name == "triton":
+        return Triton(env, export)
+    peer = select(name)[0]
+    return PeerServer(peer, PeerEngine.OPENVINO, Setup.LATENCY, export, env, DEFAULT_DIRECTORY)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import threading
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from service.app import choose_engine, wants_gpu
+from service.app import choose_engine, make_service, wants_gpu
 from service.engines.base import batch_sizes, traits
 from service.engines.cuda.engine import CudaEngine
 from service.engines.cuda.graphs import GraphedNetwork
@@ -350,6 +351,31 @@ def test_a_gpu_that_nobody_named_and_that_cannot_be_used_leaves_the_work_to_the_
     else:
         with pytest.raises(torch.OutOfMemoryError):
             choose_engine(settings, make_bundle("resnet18"))
+
+
+@pytest.mark.parametrize("reason", ["torch is not installed", "too old for CUDA 13.0"])
+def test_a_gpu_that_torch_cannot_use_leaves_the_work_to_the_cpu_and_says_why(
+    monkeypatch, tmp_path, caplog, reason
+):
+    """A default installation has no torch, on a host with a graphics card too."""
+    monkeypatch.setattr("service.app._GPU_DEVICES", (tmp_path,))
+    if "torch" in reason:
+        monkeypatch.setitem(sys.modules, "service.engines.torch_engine", None)
+        reason = "service.engines.torch_engine"
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    service = make_service(Settings(device="auto"))
+    assert service.machinery.settings.device == "cpu"
+    assert [reason in message for message in caplog.messages] == [True]
+
+
+@pytest.mark.parametrize(("asked", "most"), [({}, 64), ({"max_batch": 12}, 12)])
+def test_on_a_gpu_batches_are_large_and_all_cores_but_two_decode(monkeypatch, asked, most):
+    monkeypatch.setattr("service.app.available_cores", lambda: 16)
+    machinery = make_service(Settings(device="cuda", **asked)).machinery
+    assert machinery.settings.max_batch == most
+    assert len(machinery.decoders._threads) == machinery.host.decode_threads == 14
+    assert make_service(Settings(device="cpu")).machinery.settings.max_batch == 8
 
 
 @pytest.mark.parametrize(

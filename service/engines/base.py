@@ -52,13 +52,18 @@ class EngineTraits:
     """How many batches may be inside `run` at once: one computes while the next is copied."""
     pads: bool = False
     """Whether a batch costs what the next of `batch_sizes` costs."""
-    room_bytes: int | None = None
-    """What ready networks may occupy on the device; None: as the settings say."""
 
 
 def traits(engine: Engine) -> EngineTraits:
     """An engine's traits; one that says nothing has none."""
     found: EngineTraits = getattr(engine, "traits", EngineTraits())
+    return found
+
+
+def room_bytes(engine: Engine) -> int | None:
+    """What more networks may occupy on the engine's device now; None: as the settings say."""
+    ask = getattr(engine, "room_bytes", None)
+    found: int | None = ask() if ask else None
     return found
 
 

@@ -42,6 +42,7 @@ class CudaEngine:
 
     name = "torch"
     precisions: tuple[str, ...] = ("float",)
+    traits = EngineTraits(in_flight=IN_FLIGHT, pads=True)
 
     def __init__(
         self,
@@ -72,11 +73,6 @@ class CudaEngine:
             with self._graphs.building():
                 network = bundle.network.to(self._graphs.device)
             self._network: ScaleAdaptiveNetwork | None = network
-            self.traits = EngineTraits(
-                in_flight=IN_FLIGHT,
-                pads=True,
-                room_bytes=int(_ROOM * self._graphs.memory().free),
-            )
         self._folded = FoldedArchitecture(network.skeleton)
         self._norms = {
             name for name, m in self._folded.module.named_modules() if isinstance(m, nn.BatchNorm2d)
@@ -123,6 +119,12 @@ class CudaEngine:
             found |= {f"memory_{name}_bytes": value for name, value in vars(memory).items()}
         return {name: float(value) for name, value in found.items()}
 
+    def room_bytes(self) -> int:
+        """What networks may occupy beside those that are ready now."""
+        with suppress(EngineLostError), self._telling():
+            return int(_ROOM * self._graphs.memory().free)
+        return 0
+
     def build(self, point: OperatingPoint) -> GraphedNetwork:
         """Generate and fold the weights of a point; capture its resolution unless that is done."""
         with self._telling(), torch.inference_mode(), self._graphs.building():
@@ -149,6 +151,8 @@ class CudaEngine:
 
     def _finish(self, body: GraphBody) -> None:
         with self._telling(), torch.inference_mode(), self._graphs.building():
+            if self._network is None:
+                return  # closed: graphs would keep memory that was given back
             body.finish()
             self._fallback = body.fallback or self._fallback
 

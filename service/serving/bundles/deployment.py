@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from san_core.bundle import Bundle, Manifest
 from san_core.frontier import OperatingPoint, frontier
-from service.engines.base import Engine, RunnableNetwork, traits
+from service.engines.base import Engine, RunnableNetwork, room_bytes, traits
 from service.engines.build_limits import BuildLimits
 from service.engines.weight_cache import BACKGROUND, WeightCache
 from service.errors import OverloadedError
@@ -236,10 +236,13 @@ def _finished(point: OperatingPoint, done: asyncio.Future[None]) -> None:
         logger.warning("batches of %s stay split: %s", point, error)
 
 
-def capacity(settings: Settings, engine: Engine) -> int:
-    """What ready networks may occupy: as set, and on a GPU no more than it has room for."""
-    wanted, room = settings.cache_megabytes * MEGA, traits(engine).room_bytes
-    return wanted if room is None else min(wanted, room)
+def capacity(settings: Settings, engine: Engine, held: int = 0) -> int:
+    """What ready networks may occupy: as set, and on a GPU no more than it has room for.
+
+    They occupy `held` bytes now.
+    """
+    wanted, room = settings.cache_megabytes * MEGA, room_bytes(engine)
+    return wanted if room is None else min(wanted, held + room)
 
 
 def precisions(settings: Settings, engine: Engine) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from service import app
 from service.app import make_service
 from service.commands import serve
 from service.commands.serve import EXIT_ENGINE_LOST
-from service.engines.base import EngineTraits
 from service.engines.cuda.engine import CudaEngine
 from service.errors import EngineLostError
 from service.serving import watchdog
@@ -187,11 +186,32 @@ def test_the_first_deployment_is_gone_after_a_reload(make_settings, tiny_bundle,
         assert made[1][0]() is not None
 
 
+def test_after_a_reload_networks_may_take_the_memory_of_those_before(make_settings, monkeypatch):
+    devices = []
+
+    def room():
+        return 100_000_000 if sum(not device.closed for device in devices) > 1 else 700_000_000
+
+    def choose(_, bundle):
+        devices.append(Device())
+        engine = make(bundle, devices[-1])
+        engine.room_bytes = room
+        return engine
+
+    monkeypatch.setattr(app, "choose_engine", choose)
+    with serving(make_settings()) as running, running.client() as client:
+        assert client.post("/admin/reload").status_code == 200
+        until(lambda: running.service.deployment.cache.capacity_bytes >= 700_000_000)
+        assert [device.closed for device in devices] == [True, False]
+
+
 def test_networks_take_no_more_than_the_device_has_room_for(make_settings, tiny_bundle):
     engine = make(load(tiny_bundle), Device())
-    engine.traits = EngineTraits(in_flight=2, pads=True, room_bytes=123_000_000)
+    engine.room_bytes = lambda: 123_000_000
     with serving(make_settings(), engine=engine) as running:
-        assert running.service.deployment.cache.capacity_bytes == 123_000_000
+        cache = running.service.deployment.cache
+        # Asked when the first networks were ready, and again when they serve.
+        assert 123_000_000 < cache.capacity_bytes <= 123_000_000 + cache.bytes
         # It takes two batches at a time: a thread for each.
         assert running.service.deployment.executor._in_flight == 2
         assert len(running.service.machinery.engine_thread._threads) == 2

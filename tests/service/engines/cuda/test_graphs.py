@@ -297,12 +297,14 @@ def test_the_engine_tells_about_itself():
 def test_a_closed_engine_has_let_go_of_everything():
     device = NotedDevice()
     engine = make_engine(device)
-    engine.build(POINT)
+    network = engine.build(POINT)
     engine.close()
     assert device.closed
     assert engine.metrics()["pinned_bytes"] == 0
     with pytest.raises(EngineUnavailableError, match="closed"):
         engine.build(POINT)
+    network.finish()  # as it may be asked for behind requests: too late
+    assert engine.facts.captures == 1
 
 
 def test_the_host_computes_with_one_thread():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -150,18 +152,34 @@ def test_a_full_device_is_a_503_and_serves_on(make_settings, tiny_bundle):
         assert client.get("/readyz").status_code == 200
 
 
-class Pool:
-    def __init__(self, seconds):
-        self.seconds = seconds
+def test_a_batch_that_hangs_is_noticed_and_ends_the_process(
+    make_settings, tiny_bundle, monkeypatch
+):
+    """A hung kernel never raises: `mark` is what waits for it."""
+    hangs, go = threading.Event(), threading.Event()
 
-    def longest_s(self):
-        return self.seconds
+    class Hanging(Device):
+        def mark(self):
+            return (lambda: go.wait(60)) if hangs.is_set() else super().mark()
 
-
-def test_a_batch_that_hangs_is_noticed():
-    assert watchdog.verdict(None, Pool(0.2)) is None
-    hung = watchdog.verdict(None, Pool(watchdog.HANGS_S + 1))
-    assert "hangs" in str(hung)
+    with (
+        serving(make_settings(), engine=make(load(tiny_bundle), Hanging())) as running,
+        running.client() as client,
+        ThreadPoolExecutor(1) as caller,
+    ):
+        fatal = []
+        running.service.on_fatal = fatal.append
+        assert client.post("/classify", content=picture()).status_code == 200
+        monkeypatch.setattr(watchdog, "HANGS_S", 0.2)
+        hangs.set()
+        hung = caller.submit(client.post, "/classify", content=picture(seed=1))
+        until(lambda: fatal)
+        assert "hangs" in str(fatal[0])
+        with running.client() as other:
+            assert other.get("/readyz").status_code == 503
+            assert other.post("/classify", content=picture()).status_code == 503
+        go.set()
+        hung.result()
 
 
 def test_the_first_deployment_is_gone_after_a_reload(make_settings, tiny_bundle, monkeypatch):

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from san_core.preprocessing import Preprocessing
-from service.engines.base import Images
+from service.engines.base import Batch
 
 
-def as_tensor(images: Images) -> Tensor:
+def as_tensor(images: Batch) -> Tensor:
     """Images as a tensor.
 
     Torch wants memory that it could write to, which Pillow's is not, and no strides below zero,

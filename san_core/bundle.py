@@ -115,10 +115,6 @@ class Manifest(BaseModel):
             raise ValueError("a temperature is not above 0")
         return self
 
-    def accuracy_of(self, point: OperatingPoint) -> Accuracy | None:
-        """Return the measured accuracy of a point, if it was measured."""
-        return next((a for a in self.accuracy if a.point == point), None)
-
 
 class Bundle:
     """A loaded bundle: the manifest, and the tensors as a network or as arrays.

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from service.errors import EngineLostError, NotFiniteError
 
 if TYPE_CHECKING:
-    from san_core.bundle import Bundle
     from san_core.frontier import OperatingPoint
     from san_core.network.cost import Cost
 
@@ -128,10 +127,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the device; no network built by this engine runs afterwards."""
-
-
-class EngineFactory(Protocol):
-    """An engine class, seen as the function that constructs it."""
-
-    def __call__(self, bundle: Bundle, *, threads: int, max_batch: int, device: str) -> Engine:
-        """Raise ``EngineUnavailableError`` with the reason if the engine cannot run here."""

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from cachetools import LRUCache
 
@@ -321,13 +320,4 @@ class WeightCache:
             point: made if point == network.point else self._entries[point]
             for point in self.points()
             if point == network.point or point in self._entries
-        }
-
-    def snapshot(self) -> dict[str, Any]:
-        """The facts and the sizes, for export."""
-        return {
-            **vars(self.facts),
-            "networks": len(self),
-            "bytes": self.bytes,
-            "capacity_bytes": self.capacity_bytes,
         }

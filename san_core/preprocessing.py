@@ -52,7 +52,6 @@ left: it is done only where twice as many are left as are needed."""
 
 Interpolation = Literal["bilinear", "bicubic"]
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-_ORIENTATION = 0x0112
 # What Pillow raises on broken files; its decoders are not of one mind.
 _BROKEN = (
     OSError,
@@ -75,7 +74,6 @@ class ImageHeader:
     format: str
     width: int
     height: int
-    frames: int
     scans: int = 1
     """Passes over the whole image that decoding takes; only a JPEG can have more than one."""
 

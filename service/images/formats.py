@@ -37,7 +37,7 @@ def _cost(
     if not (width and height):
         raise CorruptImageError(f"The {name} has no pixels: {width} x {height}.")
     nanoseconds = per_pixel * width * height + per_byte * len(data)
-    return Header(name, width, height, 1, 1, False, nanoseconds / 1e6, int(memory * width * height))
+    return Header(name, width, height, 1, False, nanoseconds / 1e6, int(memory * width * height))
 
 
 def _need(data: bytes, size: int, name: str) -> None:
@@ -137,7 +137,6 @@ def _tiff(data: bytes) -> Header:
         "TIFF",
         width,
         height,
-        1,
         decode_ms=found.decode_ms + touched * (15 * depth + 20) / 1e6,
         memory_bytes=found.memory_bytes + int(touched * depth),
     )

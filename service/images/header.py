@@ -129,4 +129,4 @@ def _jpeg(data: bytes) -> Header:
     if not plain:  # Pillow's way: four colours, or arithmetic coding
         nanoseconds += 60 * len(data) + 20 * pixels
         memory += 12 * pixels
-    return Header("JPEG", width, height, 1, scans, plain, nanoseconds / 1e6, memory)
+    return Header("JPEG", width, height, scans, plain, nanoseconds / 1e6, memory)

@@ -30,6 +30,7 @@ where it wants them."""
 
 
 _SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
+"""As vLLM and SGLang space theirs: every size costs a capture and a measurement."""
 
 
 def batch_sizes(max_batch: int) -> tuple[int, ...]:

@@ -28,7 +28,9 @@ ISAS = ("", "AVX512_CORE_FP16", "AVX512_CORE", "AVX2")
 
 _TRIAL = Path(__file__).with_name("cpu_trial.py")
 _TRIAL_SECONDS = 60.0
+"""What does not end by then hangs, or the machine is too busy to tell. Chosen."""
 _TOLERANCE = {"f32": 1e-4, "int8": 0.05, "int8_full_range": 0.05, "bf16": 0.05}
+"""Largest relative error of a precision that is used: what rounding may do. Chosen."""
 _WORTHWHILE = 1.3
 """How much faster bfloat16 must be than float32 to be worth its digits."""
 

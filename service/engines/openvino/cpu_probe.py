@@ -14,11 +14,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+
+from san_core.atomic import replacing
 
 _log = logging.getLogger(__name__)
 
@@ -173,9 +174,8 @@ def probe(
 def _keep(path: Path, decision: CpuDecision) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as beside:
-            json.dump(asdict(decision), beside)
-        Path(beside.name).replace(path)
+        with replacing(path) as draft:
+            draft.write_text(json.dumps(asdict(decision)))
     except OSError as error:
         _log.info("the CPU decision is not kept: %s", error)
 

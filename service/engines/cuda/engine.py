@@ -35,6 +35,9 @@ IN_FLIGHT = 2
 """Batches: while one computes, the next is copied."""
 _ROOM = 0.6
 """The share of free memory that ready networks may take; graphs, libraries and pixels need some."""
+_OLDEST_TORCH = "2.12"
+"""Earlier ones capture nothing more after a capture that CUDA broke off, and cannot tell what a
+pool holds."""
 
 
 class CudaEngine:
@@ -252,4 +255,9 @@ def _open(device: str) -> CudaDevice:
     found = resolve_device(device)
     if found.type != "cuda":
         raise EngineUnavailableError(f"There is no CUDA device here: {device} is a {found.type}.")
+    if torch.__version__ < _OLDEST_TORCH:  # compared as versions, not as strings
+        raise EngineUnavailableError(
+            f"{device} cannot be used: that takes torch {_OLDEST_TORCH} or later, and this is "
+            f"{torch.__version__}."
+        )
     return CudaDevice(found)

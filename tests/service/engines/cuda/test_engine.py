@@ -7,9 +7,11 @@ import gc
 import numpy as np
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
+from service.engines.cuda import engine as cuda_engine
 from service.engines.torch_engine import TorchEngine
 from service.errors import EngineUnavailableError
 from tests.service.engines.cuda.graph_device import DeferringDevice, NotedDevice
@@ -135,3 +137,15 @@ def test_the_host_computes_with_one_thread():
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("2.9.1", True), ("2.12.0", False)])
+def test_an_old_torch_is_refused(monkeypatch, version, refused):
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    monkeypatch.setattr(cuda_engine, "resolve_device", torch.device)
+    monkeypatch.setattr(cuda_engine, "CudaDevice", lambda _: NotedDevice())
+    if refused:
+        with pytest.raises(EngineUnavailableError, match=r"2\.12 or later, and this is 2\.9\.1"):
+            cuda_engine._open("cuda")
+    else:
+        assert isinstance(cuda_engine._open("cuda"), NotedDevice)

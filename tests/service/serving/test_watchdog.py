@@ -75,7 +75,7 @@ class Hanging(Device):
     def close(self):
         time.sleep(3600)
 
-device = Hanging()
+device = Hanging() if sys.argv[3] == "hangs" else Device()
 app.choose_engine = lambda _, bundle: make(bundle, device)
 with socket.create_server(("127.0.0.1", 0)) as free:
     port = free.getsockname()[1]
@@ -97,9 +97,10 @@ serve(
 """
 
 
-def test_the_process_ends_with_its_own_code_even_if_the_device_hangs(tiny_bundle, tmp_path):
+@pytest.mark.parametrize("device", ["answers", "hangs"])
+def test_the_process_ends_with_its_own_code_even_if_the_device_hangs(tiny_bundle, tmp_path, device):
     done = subprocess.run(
-        [sys.executable, "-c", LOST, str(tiny_bundle), str(tmp_path)],
+        [sys.executable, "-c", LOST, str(tiny_bundle), str(tmp_path), device],
         capture_output=True,
         text=True,
         timeout=240,

@@ -12,6 +12,7 @@ import logging
 import math
 import platform
 import threading
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -24,15 +25,17 @@ from san_core.main_network.blueprint import MainNetworks
 from san_core.main_network.quantization import corrected_biases, quantised_resolutions, ranges_for
 from san_core.mode import Mode
 from san_core.network.cost import Cost
+from service.engines.base import Batch, finite
 from service.engines.openvino.core import core
 from service.engines.openvino.cpu_probe import CpuDecision, apply, probe
 from service.engines.openvino.disk_cache import DiskCache, user_cache
 from service.engines.openvino.int8 import quantise
-from service.engines.openvino.network import OpenVinoNetwork
 from service.errors import EngineUnavailableError
 from service.runtime.cores import cpu_model
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from san_core.bundle import Bundle
     from san_core.frontier import OperatingPoint
     from service.engines.openvino.template import Template
@@ -52,6 +55,9 @@ _MAPS = {"float": 8.4, "int8": 4.8}
 a network's weights, which are kept as they came and packed for one image and for several, and per
 image so many bytes for every value of its largest feature map."""
 
+_SETTLED = 16
+"""The largest batch that is tried out before a network counts as ready for batches."""
+
 _KEPT_BYTES = 600_000_000
 """Of compiled networks on disk: a frontier of each of two bundles."""
 
@@ -63,6 +69,58 @@ class _Sizes:
     memory_bytes: int
     least: int
     most: int
+
+
+@dataclass
+class OpenVinoNetwork:
+    """A compiled main network."""
+
+    point: OperatingPoint
+    memory_bytes: int
+    single: Any
+    """Request of the network compiled for one image: knowing the batch is worth a fifth."""
+    least: int
+    most: int
+    """How many images the network for several takes."""
+    make_several: Callable[[], Any] | None = None
+    """Compiles the network for several; None if there are only single images, or it is there."""
+    several: Any = None
+    """Its request; until there is one, images run one by one."""
+
+    def finish(self) -> None:
+        """Make ready for batches: compile for several images and try each size once."""
+        if self.make_several is None:
+            return
+        request, self.make_several = self.make_several(), None
+        side = self.point.resolution
+        most = min(self.most, _SETTLED)
+        values = np.zeros((most, side, side, 3), dtype=np.float32)
+        for size in range(most, self.least - 1, -1):  # a size's first time costs several runs
+            _infer(request, values[:size])
+        self.several = request
+
+    def run(self, images: Batch) -> NDArray[np.float32]:
+        """Run images [n, T, T, 3] and return logits [n, classes]."""
+        values = np.asarray(images, np.float32, order="C")  # its tensors share the memory
+        if len(values) == 1:
+            return finite(_infer(self.single, values))
+        logits = []
+        while left := len(values):
+            request, size = self.single, 1
+            if self.several is not None and self.least <= left:
+                request, size = self.several, min(left, self.most)
+            logits.append(_infer(request, values[:size]))
+            values = values[size:]
+        return finite(np.concatenate(logits))
+
+
+def _infer(request: Any, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    from openvino import Tensor
+
+    request.set_input_tensor(Tensor(values, shared_memory=True))
+    request.infer()
+    logits: NDArray[np.float32] = request.get_output_tensor().data.copy()
+    return logits
 
 
 class OpenVinoEngine:

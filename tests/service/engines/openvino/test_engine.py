@@ -17,7 +17,7 @@ from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.engines.openvino import engine as openvino_engine
 from service.engines.openvino.cpu_probe import CpuDecision
 from service.engines.openvino.engine import OpenVinoEngine
-from service.errors import EngineUnavailableError
+from service.errors import EngineUnavailableError, NotFiniteError
 
 CLASSES = 7
 ARCHITECTURES = (*FIRST_CLASS, "timm:tf_efficientnet_lite0")
@@ -203,3 +203,16 @@ def test_a_cpu_that_runs_nothing_is_an_unavailable_engine(cache: Path) -> None:
         OpenVinoEngine(
             make_bundle("resnet18"), threads=1, max_batch=1, decision=hopeless, cache_dir=cache
         )
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_is_not_a_number_is_refused_in_batches_too(
+    n: int, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = make_engine(make_bundle("resnet18"), cache).build(OperatingPoint(48))
+    nothing = np.full((1, CLASSES), np.nan, np.float32)
+    monkeypatch.setattr(
+        openvino_engine, "_infer", lambda _, values: nothing.repeat(len(values), axis=0)
+    )
+    with pytest.raises(NotFiniteError):
+        network.run(images(n, 48))

@@ -7,7 +7,6 @@ knows nothing of requests, deadlines or HTTP. It is constructed as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 Images = NDArray[np.uint8] | NDArray[np.float32]
 """Pixel values 0 to 255, [n, T, T, 3]: bytes as a decoder gives them. Floats are for pixels that a
 client prepared itself, whose values need not be whole."""
-Batch = Images | Sequence[Images]
-"""Images [n, T, T, 3], or n images [T, T, 3] that lie anywhere: an engine copies them once, to
-where it wants them."""
 
 
 _SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
@@ -88,8 +84,8 @@ class RunnableNetwork(Protocol):
     def memory_bytes(self) -> int:
         """Memory it occupies, working memory included; what the weight cache counts."""
 
-    def run(self, images: Batch) -> NDArray[np.float32]:
-        """Images [n, T, T, 3] (1 <= n <= max_batch) to logits [n, classes].
+    def run(self, images: Images) -> NDArray[np.float32]:
+        """C-contiguous images [n, T, T, 3] (1 <= n <= max_batch) to logits [n, classes].
 
         Normalising is part of the network. Called by as many threads at a time as the engine's
         traits say. The result is the caller's to keep.

@@ -11,12 +11,9 @@ from collections import deque
 from service.runtime.clock import Clock
 
 MOST_WAITING = 2
-"""Builds beside those of the frontier: one runs, one waits."""
 MOST_PER_CLIENT = 6
 WINDOW_MS = 60_000.0
-"""Six a minute: with a tenth of a second each and more they leave the core to others. Chosen."""
 _MOST_CLIENTS = 1000
-"""That are remembered; while more than that build within a window, nobody else does."""
 
 
 class BuildLimits:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from san_core.preprocessing import Preprocessing
-from service.engines.base import Batch
+from service.engines.base import Images
 
 
-def as_tensor(images: Batch) -> Tensor:
+def as_tensor(images: Images) -> Tensor:
     """Images as a tensor.
 
     Torch wants memory that it could write to, which Pillow's is not, and no strides below zero,

@@ -17,7 +17,7 @@ from san_core.bundle import Bundle
 from san_core.frontier import OperatingPoint
 from san_core.main_network.folding import FoldedArchitecture
 from san_core.network.cost import Cost, cost
-from service.engines.base import Batch, RunnableNetwork, finite
+from service.engines.base import Images, RunnableNetwork, finite
 from service.engines.normalising import Normalise, as_tensor
 from service.errors import EngineUnavailableError
 
@@ -32,7 +32,7 @@ class TorchNetwork:
     weights: dict[str, Tensor]
     normalise: Normalise
 
-    def run(self, images: Batch) -> NDArray[np.float32]:
+    def run(self, images: Images) -> NDArray[np.float32]:
         """Run images [n, T, T, 3] and return logits [n, classes]."""
         with torch.inference_mode():
             normal = self.normalise(as_tensor(images))

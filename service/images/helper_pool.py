@@ -41,11 +41,9 @@ _NICE = 5
 _WALL_FACTOR, _LEAST_WALL_S = 10.0, 2.0
 """A process that gets no CPU is given up after so many times its CPU time, but not at once."""
 _START_S = 60.0
-"""For a helper to import what it needs, on a machine that is busy. Chosen."""
 _FORGET_MS = 10_000.0
 """Time in which what a client has decoded counts half."""
 _MOST_DEBTS = 1000
-"""Clients that are remembered, to bound the memory."""
 _WAITING_OF_ONE = 16
 """Jobs of one client, waiting or running."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from san_core.frontier import OperatingPoint
-from service.engines.base import Batch, Images, RunnableNetwork
+from service.engines.base import Images, RunnableNetwork
 from service.errors import ExpiredError
 from service.images.decoder import Decoded, DecodeJob
 from service.request.request import Request
@@ -65,13 +66,13 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return scores
 
 
-def _images(sources: Sequence[Source], resolution: int) -> Batch:
-    """Bring every image to the point's resolution; the engine puts several together."""
+def _images(sources: Sequence[Source], resolution: int) -> Images:
+    """Bring every image to the point's resolution: [n, T, T, 3]."""
     found: list[Images] = []
     for source in sources:
         decoded = source() if isinstance(source, DecodeJob) else source
         found.append(decoded.at(resolution) if isinstance(decoded, Decoded) else decoded)
-    return found[0][np.newaxis] if len(found) == 1 else found
+    return found[0][np.newaxis] if len(found) == 1 else cast(Images, np.stack(found))
 
 
 class Executor:

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 _WIDTH = 20
-"""Characters of the bar."""
 _LINE_EVERY = 30.0
-"""Seconds between lines of a log that is no terminal."""
 
 
 def clock_time(seconds: float) -> str:

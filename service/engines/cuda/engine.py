@@ -24,8 +24,7 @@ from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from service.engines.base import EngineTraits, batch_sizes
 from service.engines.cuda.device import CudaDevice
 from service.engines.cuda.device_errors import translated
-from service.engines.cuda.graphs import GraphBody, GraphDevice, GraphFacts
-from service.engines.cuda.network import GraphedNetwork
+from service.engines.cuda.graphs import GraphBody, GraphDevice, GraphedNetwork, GraphFacts
 from service.engines.cuda.pinned_ring import PinnedRing
 from service.engines.cuda.self_test import TOLERANCE, disagreement, is_finite, sample_images
 from service.engines.normalising import Normalise

@@ -25,7 +25,7 @@ from san_core.main_network.blueprint import MainNetworks
 from san_core.main_network.quantization import corrected_biases, quantised_resolutions, ranges_for
 from san_core.mode import Mode
 from san_core.network.cost import Cost
-from service.engines.base import Batch, finite
+from service.engines.base import Images, finite
 from service.engines.openvino.core import core
 from service.engines.openvino.cpu_probe import CpuDecision, apply, probe
 from service.engines.openvino.disk_cache import DiskCache, user_cache
@@ -99,9 +99,9 @@ class OpenVinoNetwork:
             _infer(request, values[:size])
         self.several = request
 
-    def run(self, images: Batch) -> NDArray[np.float32]:
+    def run(self, images: Images) -> NDArray[np.float32]:
         """Run images [n, T, T, 3] and return logits [n, classes]."""
-        values = np.asarray(images, np.float32, order="C")  # its tensors share the memory
+        values = images.astype(np.float32, order="C", copy=False)  # its tensors share the memory
         if len(values) == 1:
             return finite(_infer(self.single, values))
         logits = []

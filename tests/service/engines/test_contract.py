@@ -83,20 +83,6 @@ def test_bytes_are_normalised_as_the_bundle_says(make: Make, close: float) -> No
         assert relative_error(found, reference(bundle, POINT, batch)) < close
 
 
-def test_images_may_lie_anywhere(make: Make) -> None:
-    """Each as its decoder left it: bytes or floats, mirrored or not."""
-    network = make(make_bundle("resnet18")).build(POINT)
-    batch = images(4, 57)
-    scattered = [batch[0], batch[1].astype(np.float32), batch[2, :, ::-1], batch[3]]
-    expected = network.run(np.stack(scattered))
-    np.testing.assert_allclose(network.run(scattered), expected, rtol=1e-5, atol=1e-6)
-    network.finish()
-    expected = network.run(np.stack(scattered[:3]))
-    np.testing.assert_allclose(network.run(scattered[:3]), expected, rtol=1e-5, atol=1e-6)
-    whole = list(batch)
-    np.testing.assert_array_equal(network.run(whole), network.run(batch))
-
-
 def test_floats_are_pixel_values_that_need_not_be_whole(make: Make, close: float) -> None:
     bundle = make_bundle("mobilenet_v2")
     network = make(make_bundle("mobilenet_v2")).build(POINT)

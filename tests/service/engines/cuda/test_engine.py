@@ -149,3 +149,12 @@ def test_an_old_torch_is_refused(monkeypatch, version, refused):
             cuda_engine._open("cuda")
     else:
         assert isinstance(cuda_engine._open("cuda"), NotedDevice)
+
+
+def test_images_that_lie_anywhere_are_copied_into_the_slot_one_by_one():
+    """Bytes and floats, mirrored or not: they need not be stacked before."""
+    network = finished(make_engine(NotedDevice()))
+    batch = images(4, 64)
+    scattered = [batch[0], batch[1].astype(np.float32), batch[2, :, ::-1], batch[3]]
+    np.testing.assert_allclose(network.run(scattered), network.run(np.stack(scattered)), rtol=1e-5)
+    np.testing.assert_array_equal(network.run(list(batch)), network.run(batch))

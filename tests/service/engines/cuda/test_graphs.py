@@ -13,7 +13,7 @@ from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.engines.base import traits
 from service.engines.cuda.engine import CudaEngine
-from service.engines.cuda.network import GraphedNetwork
+from service.engines.cuda.graphs import GraphedNetwork
 from tests.service.engines.cuda.graph_device import DeferringDevice, NotedDevice
 from tests.service.engines.openvino.test_engine import (
     images,

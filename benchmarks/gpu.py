@@ -5,16 +5,20 @@
 For every trained resolution: logits of several batch sizes against those of the CPU, then the
 median time of one image and of a full batch. Then what service brings: the same answers while other
 networks are built and dropped beside, reloads that give their memory back, memory that runs out on
-purpose and comes back, and requests over HTTP with evictions. Prints a verdict per step; exits with
-1 if any of it is wrong, with 2 if there is no GPU.
+purpose and comes back, and several clients over HTTP with evictions and a reload. Prints a verdict
+per step; exits with 1 if any of it is wrong, with 2 if there is no GPU.
 """
 
 from __future__ import annotations
 
+import io
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -22,13 +26,14 @@ from time import perf_counter
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
 from benchmarks.driving.photo import photo
-from benchmarks.driving.wire import Client, post
+from benchmarks.driving.wire import Client, get, post
 from benchmarks.reporting.options import parser
 from benchmarks.reporting.results import table
 from benchmarks.servers.networks import chosen
-from benchmarks.servers.our_service import OurService, classify
+from benchmarks.servers.our_service import START_SECONDS, OurService, classify
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.engines.base import Engine, RunnableNetwork
@@ -40,6 +45,8 @@ from service.runtime.cores import available_cores
 
 _GROWTH = 1.2
 """How much more memory the last of several reloads may hold than the second."""
+_CLIENTS = 4
+"""Enough for batches while networks are built and evicted."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,15 @@ class Comparison:
 
 
 def images(n: int, side: int) -> NDArray[np.uint8]:
-    """Noise, the same every time."""
-    return np.random.default_rng(n * side).integers(0, 256, (n, side, side, 3), np.uint8)
+    """Noise, and pieces of a photograph in every second place; the same every time."""
+    random = np.random.default_rng(n * side)
+    found = random.integers(0, 256, (n, side, side, 3), np.uint8)
+    with Image.open(io.BytesIO(photo())) as whole:
+        for place in range(1, n, 2):
+            left, top = random.integers(0, whole.width // 2), random.integers(0, whole.height // 2)
+            box = (left, top, left + whole.height // 2, top + whole.height // 2)
+            found[place] = whole.resize((side, side), Image.Resampling.BILINEAR, box)
+    return found
 
 
 def _sizes(max_batch: int) -> list[int]:
@@ -183,24 +197,54 @@ def runs_out(
     return refused and bool(served)
 
 
-def over_http(bundle: Path | None, device: str, requests: int) -> bool:
-    """Whether a service on this device answers while its points are evicted and it is reloaded."""
+@dataclass
+class OverHttp:
+    """What clients of a service saw."""
+
+    device: str = ""
+    statuses: Counter[int] = field(default_factory=Counter)
+    classes: dict[int, set[int]] = field(default_factory=dict)
+    """What the photograph was taken for, by resolution."""
+    evictions: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        """Whether all was answered, always the same, though networks came and went."""
+        same = all(len(found) == 1 for found in self.classes.values())
+        return set(self.statuses) == {200} and same and self.evictions > 0
+
+
+def over_http(bundle: Path | None, device: str, requests: int) -> OverHttp:
+    """Ask for every point of the frontier in turn, from several clients; reload half way."""
     body = photo()
+    found = OverHttp()
     # Room for few networks: others are evicted all the time.
-    options = ["--device", device, "--max-networks", "2"]
-    service = OurService(bundle, options)
-    with service:
-        service.await_ready()
-        resolutions = sorted({point.resolution for point in service.points()})
+    with OurService(bundle, ["--device", device, "--max-networks", "2"]) as service:
+        service.await_answer("/readyz", START_SECONDS)
+        points = [point for point in service.points() if point.frontier]
+
+        def ask(first: int) -> None:
+            with Client(service.port) as client:
+                for number in range(first, requests, _CLIENTS):
+                    point = points[number % len(points)]
+                    pin = {"resolution": point.resolution, "mode": point.mode}
+                    answer = client.send(classify(body, **pin))
+                    found.statuses[answer.status] += 1
+                    if answer.status == HTTPStatus.OK:
+                        best = answer.json()["predictions"][0]["index"]
+                        found.classes.setdefault(point.resolution, set()).add(best)
+                    if number == requests // 2:
+                        reloaded = client.send(post("/admin/reload", b""))
+                        found.statuses[reloaded.status] += 1
+
+        with ThreadPoolExecutor(_CLIENTS) as clients:
+            list(clients.map(ask, range(_CLIENTS)))
+        found.device = service.ask("/version")["device"]
         with Client(service.port) as client:
-            statuses = []
-            for number in range(requests):
-                side = resolutions[number % len(resolutions)]
-                statuses.append(client.send(classify(body, resolution=side)).status)
-                if number == requests // 2:
-                    statuses.append(client.send(post("/admin/reload", b"")).status)
-        used = service.ask("/version")["device"]
-    return set(statuses) == {200} and used.startswith("cuda")
+            page = client.send(get("/metrics")).body.decode()
+        [evicted] = re.findall(r"^san_weight_cache_evictions_total (\S+)", page, re.MULTILINE)
+        found.evictions = float(evicted)
+    return found
 
 
 def main() -> int:
@@ -239,9 +283,9 @@ def main() -> int:
         points[0],
         lambda share: torch.cuda.set_per_process_memory_fraction(share, device),
     )
-    verdicts["HTTP, evictions, reload"] = over_http(
-        args.bundle, args.device, 40 if args.quick else 400
-    )
+    seen = over_http(args.bundle, args.device, 40 if args.quick else 400)
+    print(f"over HTTP on {seen.device}: {dict(seen.statuses)}, {seen.evictions:.0f} evictions")
+    verdicts["HTTP, evictions, reload"] = seen.right and seen.device.startswith("cuda")
     for step, right in verdicts.items():
         print(f"{step}: {'right' if right else 'NOT right'}")
     return 0 if all(verdicts.values()) else 1

@@ -66,7 +66,7 @@ def simulate(made: Report, seconds: float, seeds: int) -> None:
 
 def _bound(trace: list[Arrival]) -> float:
     measured, listings = reference()
-    job = Job(Request("", Terms()), trace[0], ImageHeader("JPEG", 500, 375, 1))
+    job = Job(Request("", Terms()), trace[0], ImageHeader("JPEG", 500, 375))
     return clairvoyant(trace, job, measured, listings, HostModel())
 
 

@@ -16,8 +16,6 @@ import hashlib
 import json
 import math
 import operator
-import os
-import tempfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from san_core.atomic import replacing
 from san_core.errors import (
     BundleError,
     BundleMismatchError,
@@ -114,10 +113,6 @@ class Manifest(BaseModel):
         if not all(0.0 < value < math.inf for _, value in self.temperatures):
             raise ValueError("a temperature is not above 0")
         return self
-
-    def accuracy_of(self, point: OperatingPoint) -> Accuracy | None:
-        """Return the measured accuracy of a point, if it was measured."""
-        return next((a for a in self.accuracy if a.point == point), None)
 
 
 class Bundle:
@@ -217,13 +212,9 @@ def save(
         del stored[name]
     header = {_MANIFEST_KEY: manifest.model_dump_json(), _ALIASES_KEY: json.dumps(aliases)}
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as beside:
-            half_written = Path(beside) / path.name
-            save_file(stored, half_written, metadata=header)
-            with half_written.open("rb") as written:
-                os.fsync(written.fileno())
-            half_written.chmod(0o644)  # safetensors writes for its owner; services are others
-            half_written.replace(path)
+        with replacing(path, durable=True) as draft:
+            save_file(stored, draft, metadata=header)
+            draft.chmod(0o644)  # safetensors writes for its owner; services are others
     except (OSError, SafetensorError) as error:
         raise BundleError(f"Cannot write the bundle {path}: {error}.") from error
 

@@ -52,8 +52,6 @@ left: it is done only where twice as many are left as are needed."""
 
 Interpolation = Literal["bilinear", "bicubic"]
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-_ORIENTATION = 0x0112
-_SIDEWAYS = (5, 6, 7, 8)
 # What Pillow raises on broken files; its decoders are not of one mind.
 _BROKEN = (
     OSError,
@@ -76,7 +74,6 @@ class ImageHeader:
     format: str
     width: int
     height: int
-    frames: int
     scans: int = 1
     """Passes over the whole image that decoding takes; only a JPEG can have more than one."""
 
@@ -129,22 +126,6 @@ def foreign_format(head: bytes) -> str:
     return next((name for magic, name in signatures.items() if head.startswith(magic)), "")
 
 
-def inspect(data: bytes | Path) -> ImageHeader:
-    """Read an image's header; raise an ImageError if it is none."""
-    with _open(data) as image:
-        width, height = image.size
-        if _is_sideways(image):
-            width, height = height, width
-        try:
-            frames: int = getattr(image, "n_frames", 1)
-        except _BROKEN as error:
-            raise CorruptImageError(f"The image's frames cannot be counted: {error}.") from error
-        scans = 1
-        if isinstance(data, bytes) and data.startswith(b"\xff\xd8"):  # a JPEG
-            scans = count_scans(data)
-        return ImageHeader(str(image.format), width, height, frames, scans)
-
-
 def count_scans(data: bytes) -> int:
     """Count a JPEG's scans by their marker, FF DA, which entropy coding never produces.
 
@@ -153,13 +134,6 @@ def count_scans(data: bytes) -> int:
     """
     pairs = (np.frombuffer(data, "<u2", (len(data) - start) // 2, start) for start in (0, 1))
     return sum(int(np.count_nonzero(found == 0xDAFF)) for found in pairs)
-
-
-def _is_sideways(image: Image.Image) -> bool:
-    try:
-        return image.getexif().get(_ORIENTATION) in _SIDEWAYS
-    except _BROKEN:
-        return False
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

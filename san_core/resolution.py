@@ -8,7 +8,9 @@ from enum import StrEnum
 from san_core.errors import ResolutionError
 
 MIN_RESOLUTION = 32
+"""A network that halves its maps five times, as most do, has one pixel left of it."""
 MAX_RESOLUTION = 1024
+"""Bounds what one request can cost; the service's own limit, `max_resolution`, is lower."""
 
 
 class Provenance(StrEnum):

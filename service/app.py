@@ -68,10 +68,21 @@ def wants_gpu(settings: Settings) -> bool:
     if settings.device == "auto":
         if settings.engine == "openvino" or not any(map(os.path.exists, _GPU_DEVICES)):
             return False  # and torch, which takes seconds to import, is not asked
+        return _torch_sees_gpu()
+    return settings.device.startswith("cuda")
+
+
+def _torch_sees_gpu() -> bool:
+    """Whether torch can use the GPU that is there; warns of the reason if not."""
+    try:
         from service.engines.torch_engine import resolve_device
 
-        return resolve_device("auto").type == "cuda"
-    return settings.device.startswith("cuda")
+        if resolve_device("auto").type != "cuda":
+            resolve_device("cuda")  # raises, with the reason
+    except (ImportError, EngineUnavailableError) as error:
+        logger.warning("there is a GPU, but the CPU serves: %s", error)
+        return False
+    return True
 
 
 def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
@@ -127,6 +138,8 @@ def _on_gpu(settings: Settings, bundle: Bundle) -> Engine:
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
     """A service without a transport."""
     on_gpu = wants_gpu(settings)
+    if not on_gpu:
+        settings = settings.model_copy(update={"device": "cpu"})  # asked, and told why, once
     if on_gpu and "max_batch" not in settings.model_fields_set:
         settings = settings.model_copy(update={"max_batch": _GPU_BATCH})
     if on_gpu and settings.workers > 1:

@@ -6,6 +6,7 @@ import sys
 # From glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _LARGE, _PAD = 2**31 - 1, 2**28
+"""The largest value that it takes, which means never; what it asks the system for at a time."""
 
 
 def keep_freed_memory() -> bool:

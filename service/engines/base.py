@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from service.errors import EngineLostError, NotFiniteError
 
 if TYPE_CHECKING:
-    from san_core.bundle import Bundle
     from san_core.frontier import OperatingPoint
     from san_core.network.cost import Cost
 
@@ -27,6 +26,7 @@ client prepared itself, whose values need not be whole."""
 
 
 _SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
+"""As vLLM and SGLang space theirs: every size costs a capture and a measurement."""
 
 
 def batch_sizes(max_batch: int) -> tuple[int, ...]:
@@ -52,13 +52,18 @@ class EngineTraits:
     """How many batches may be inside `run` at once: one computes while the next is copied."""
     pads: bool = False
     """Whether a batch costs what the next of `batch_sizes` costs."""
-    room_bytes: int | None = None
-    """What ready networks may occupy on the device; None: as the settings say."""
 
 
 def traits(engine: Engine) -> EngineTraits:
     """An engine's traits; one that says nothing has none."""
     found: EngineTraits = getattr(engine, "traits", EngineTraits())
+    return found
+
+
+def room_bytes(engine: Engine) -> int | None:
+    """What more networks may occupy on the engine's device now; None: as the settings say."""
+    ask = getattr(engine, "room_bytes", None)
+    found: int | None = ask() if ask else None
     return found
 
 
@@ -119,10 +124,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the device; no network built by this engine runs afterwards."""
-
-
-class EngineFactory(Protocol):
-    """An engine class, seen as the function that constructs it."""
-
-    def __call__(self, bundle: Bundle, *, threads: int, max_batch: int, device: str) -> Engine:
-        """Raise ``EngineUnavailableError`` with the reason if the engine cannot run here."""

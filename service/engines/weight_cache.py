@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from cachetools import LRUCache
 
@@ -115,6 +114,8 @@ class WeightCache:
         self._entries: dict[OperatingPoint, CachedNetwork] = {}
         self._sizes: dict[OperatingPoint, int] = {}
         """Bytes of every network that was ever kept, or found too large for it."""
+        self._most_bytes: int | None = None
+        """What was held when the device was found full: less than the cache may take."""
         self._unwanted: set[OperatingPoint] = set()
         """On their way, but evicted already."""
         self._building: dict[OperatingPoint, asyncio.Task[RunnableNetwork]] = {}
@@ -126,6 +127,7 @@ class WeightCache:
 
     def enlarge(self, capacity_bytes: int) -> None:
         """Let the networks occupy more."""
+        self._most_bytes = None
         if capacity_bytes > self._capacity_bytes:
             self._capacity_bytes = capacity_bytes
             self._divide()
@@ -193,7 +195,10 @@ class WeightCache:
 
     def has_room_for(self, point: OperatingPoint) -> bool:
         """Whether nothing has to go for it; yes if its size is not known, which it then will be."""
-        return self._home(point).has_room_for(self._sizes.get(point, 0))
+        size = self._sizes.get(point, 0)
+        if self._most_bytes is not None and self.bytes + size > self._most_bytes:
+            return False
+        return self._home(point).has_room_for(size)
 
     def peek(self, point: OperatingPoint) -> RunnableNetwork | None:
         """The network if it is cached; does not count as a use."""
@@ -270,9 +275,7 @@ class WeightCache:
                 network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
             except EngineFullError as error:
                 logger.warning("%s Half of the networks make room.", error)
-                for store in self._stores:
-                    for _ in range((len(store) + 1) // 2):
-                        store.popitem()
+                self._make_room()
                 network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
         except asyncio.CancelledError:
             raise
@@ -289,6 +292,16 @@ class WeightCache:
             self._keep(network, took_ms)
         self._on_built(point, took_ms)
         return network
+
+    def _make_room(self) -> None:
+        """Drop the least recently used half.
+
+        What was held is remembered: built again unasked, it would fill the device again.
+        """
+        self._most_bytes = self.bytes
+        for store in self._stores:
+            for _ in range((len(store) + 1) // 2):
+                store.popitem()
 
     def _timed(self, point: OperatingPoint) -> tuple[RunnableNetwork, float]:
         begun = self._clock()
@@ -313,13 +326,4 @@ class WeightCache:
             point: made if point == network.point else self._entries[point]
             for point in self.points()
             if point == network.point or point in self._entries
-        }
-
-    def snapshot(self) -> dict[str, Any]:
-        """The facts and the sizes, for export."""
-        return {
-            **vars(self.facts),
-            "networks": len(self),
-            "bytes": self.bytes,
-            "capacity_bytes": self.capacity_bytes,
         }

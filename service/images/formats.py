@@ -15,10 +15,13 @@ from service.images.header import Header
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Values of a pixel by a PNG's colour type."""
 _PPM_PREFIX = 1024
+"""Bytes in which the header must end: comments could make it as long as the file."""
 _PPM = re.compile(rb"(P[1-6fF])(?:\s|#[^\n]*\n)+(\d{1,6})(?:\s|#[^\n]*\n)+(\d{1,6})\s*")
 _PPM_NUMBER = re.compile(rb"(?:\s|#[^\n]*\n)*(\d{1,6})\s")
 _TIFF_ENTRIES = 512
+"""Tags of one directory: a count that is read from the file must have a bound."""
 _TIFF_TYPES = {1: 1, 3: 2, 4: 4}
 """Of the numbers that are read: byte, short, long."""
 
@@ -37,7 +40,7 @@ def _cost(
     if not (width and height):
         raise CorruptImageError(f"The {name} has no pixels: {width} x {height}.")
     nanoseconds = per_pixel * width * height + per_byte * len(data)
-    return Header(name, width, height, 1, 1, False, nanoseconds / 1e6, int(memory * width * height))
+    return Header(name, width, height, 1, False, nanoseconds / 1e6, int(memory * width * height))
 
 
 def _need(data: bytes, size: int, name: str) -> None:
@@ -137,7 +140,6 @@ def _tiff(data: bytes) -> Header:
         "TIFF",
         width,
         height,
-        1,
         decode_ms=found.decode_ms + touched * (15 * depth + 20) / 1e6,
         memory_bytes=found.memory_bytes + int(touched * depth),
     )

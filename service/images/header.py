@@ -22,6 +22,7 @@ from san_core.preprocessing import ImageHeader, count_scans, foreign_format
 
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Markers without a length, and those of a frame: ITU-T T.81, table B.1."""
 _PLAIN = frozenset({0xC0, 0xC1, 0xC2})
 """Baseline, extended and progressive, Huffman coded: what libjpeg-turbo decodes quickly."""
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
@@ -129,4 +130,4 @@ def _jpeg(data: bytes) -> Header:
     if not plain:  # Pillow's way: four colours, or arithmetic coding
         nanoseconds += 60 * len(data) + 20 * pixels
         memory += 12 * pixels
-    return Header("JPEG", width, height, 1, scans, plain, nanoseconds / 1e6, memory)
+    return Header("JPEG", width, height, scans, plain, nanoseconds / 1e6, memory)

@@ -22,6 +22,7 @@ from service.images.header import EXIF, reduction, segments
 
 _ORIENTATION = 0x0112
 _MOST_EXIF_TAGS = 256
+"""That are looked at for the orientation: a count that is read from the file has a bound."""
 _LATEST_END = 65_536
 """A picture's end marker stands in a file's last bytes, whatever follows it."""
 

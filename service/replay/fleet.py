@@ -21,7 +21,7 @@ WAY_MS = 0.5
 """Between router and replica, each way: what a router knows is at least so old."""
 _REPORT_MS = 5.0
 """A replica makes a report at most so often, as in the service."""
-_TYPICAL = decode_work(ImageHeader("JPEG", 500, 375, 1), 50_000, PREPROCESSING.least_side(224))
+_TYPICAL = decode_work(ImageHeader("JPEG", 500, 375), 50_000, PREPROCESSING.least_side(224))
 
 
 class Replica(Simulation):

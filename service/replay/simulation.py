@@ -182,7 +182,7 @@ class Simulation:
             client=arrival.client,
             images=arrival.images,
         )
-        job = Job(request, arrival, ImageHeader("JPEG", arrival.width, arrival.height, 1))
+        job = Job(request, arrival, ImageHeader("JPEG", arrival.width, arrival.height))
         host = self.machine.host
 
         def door() -> None:

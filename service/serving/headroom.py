@@ -10,7 +10,7 @@ from service.scheduling.schedule import Schedule
 from service.serving.bundles.deployment import Deployment
 from service.serving.choosing import Image, decode_ms
 
-_TYPICAL = ImageHeader("JPEG", 500, 375, 1)
+_TYPICAL = ImageHeader("JPEG", 500, 375)
 _TYPICAL_BYTES = 50_000
 _HOLDS_MS = 5.0
 """How long a report holds: many answers a second share one."""

@@ -417,11 +417,17 @@ class Service:
 
     def _install(self, deployment: Deployment) -> None:
         self.ledger.resolutions = frozenset(deployment.catalogue.resolutions)
-        deployment.cache.enlarge(capacity(self.settings, deployment.engine))
         self.pipeline.deployment = deployment
+        self._give_room()
         if self._completing is not None:
             self._completing.cancel()  # it would keep the deployment that was replaced
         self._completing = self._spawn(self._complete(deployment), "complete")
+
+    def _give_room(self) -> None:
+        """Let the networks that serve occupy what may be occupied now."""
+        if (serving := self.deployment) is not None:
+            cache = serving.cache
+            cache.enlarge(capacity(self.settings, serving.engine, cache.bytes))
 
     async def _complete(self, deployment: Deployment) -> None:
         """Add what a first answer did not need; then look after the times while it serves."""
@@ -459,6 +465,7 @@ class Service:
             await self.machinery.builders.submit(gc.collect)
             if closed() is None:
                 gc.freeze()
+                self._give_room()  # the memory of the old one's networks
                 return
             await asyncio.sleep(_COLLECT_AGAIN_S)  # a thread may still hold its last job
 

@@ -323,9 +323,6 @@ def test_a_manifest_of_another_network_is_refused(
 def test_new_figures_replace_those_of_the_same_point(manifest: Manifest) -> None:
     updated = replace_accuracy(manifest, (measured(48, 0.6), measured(64, 0.65)))
     assert [(a.resolution, a.top1) for a in updated.accuracy] == [(96, 0.7), (64, 0.65), (48, 0.6)]
-    found = updated.accuracy_of(measured(64, 0).point)
-    assert found is not None
-    assert found.top1 == 0.65
 
 
 def test_three_lines_from_loading_to_a_prediction(tmp_path):

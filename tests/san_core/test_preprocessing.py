@@ -21,7 +21,7 @@ from san_core.errors import (
     PreprocessingError,
     UnsupportedFormatError,
 )
-from san_core.preprocessing import Preprocessing, decode, inspect
+from san_core.preprocessing import Preprocessing, decode
 
 
 def photo(width: int = 300, height: int = 200) -> Image.Image:
@@ -127,9 +127,9 @@ def test_exif_orientation_is_applied(orientation: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encoded(stored, quality=95, exif=exif)
-    header = inspect(data)
-    assert (header.width, header.height) == (120, 80)
-    difference = np.asarray(decode(data), int) - np.asarray(upright, int)
+    found = decode(data)
+    assert found.size == (120, 80)
+    difference = np.asarray(found, int) - np.asarray(upright, int)
     assert np.abs(difference).mean() < 4
 
 
@@ -153,7 +153,6 @@ def test_exif_orientation_is_applied(orientation: int) -> None:
 )
 def test_every_colour_mode_becomes_rgb(mode: str, form: str) -> None:
     data = encoded(photo().convert(mode), form)
-    assert inspect(data).format == form
     image = decode(data)
     assert image.mode == "RGB"
     assert image.size == (300, 200)
@@ -183,7 +182,6 @@ def test_alpha_shows_white() -> None:
 def test_the_first_frame_of_an_animation() -> None:
     frames = [Image.new("RGB", (20, 20), c) for c in ("red", "blue", "green")]
     data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    assert inspect(data).frames == 3
     assert np.asarray(decode(data))[0, 0].tolist() == [255, 0, 0]
 
 
@@ -204,7 +202,7 @@ def test_what_is_no_image_says_so(data: bytes) -> None:
 )
 def test_known_formats_that_are_not_decoded_are_named(data: bytes, name: str) -> None:
     with pytest.raises(UnsupportedFormatError, match=name):
-        inspect(data)
+        decode(data)
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
@@ -218,7 +216,6 @@ def test_an_image_that_ends_early_is_corrupt(form: str) -> None:
 def test_too_many_pixels_are_refused_before_decoding() -> None:
     data = encoded(Image.new("1", (20_000, 20_000)), "PNG")
     assert len(data) < 100_000
-    assert inspect(data).pixels == 400_000_000
     with pytest.raises(ImageTooLargeError, match="at most 1000000"):
         decode(data, max_pixels=1_000_000)
 
@@ -234,11 +231,10 @@ def test_files_are_read_too(tmp_path: Path) -> None:
 def test_an_animation_may_end_anywhere() -> None:
     frames = [photo(16, 12), photo(16, 12).rotate(90), photo(16, 12).rotate(180)]
     data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    assert inspect(data).frames == 3
     refused = 0
     for end in range(1, len(data)):
         try:
-            inspect(data[:end])
+            decode(data[:end])
         except ImageError:
             refused += 1
     assert refused > 0
@@ -247,9 +243,9 @@ def test_an_animation_may_end_anywhere() -> None:
 def test_damage_that_can_be_lived_with_is_not_talked_about() -> None:
     # A process of its own: the test runner has filters that go before ours.
     program = (
-        "import sys; from san_core.preprocessing import inspect; "
+        "import sys; from san_core.preprocessing import decode; "
         "from san_core.errors import ImageError\n"
-        "try: inspect(sys.stdin.buffer.read())\n"
+        "try: decode(sys.stdin.buffer.read())\n"
         "except ImageError: print('refused')"
     )
     cut = encoded(photo(16, 12), "TIFF")[:14]

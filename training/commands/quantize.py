@@ -22,6 +22,7 @@ from training.export import stored_type
 HELP = "Calibrate int8 from images, without labels, so that the service may run it where it pays."
 
 _SENSITIVITY_IMAGES = 8
+"""Each layer is rounded by itself, a pass over them for every layer: few, to take minutes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

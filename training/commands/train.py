@@ -18,6 +18,7 @@ from training.run import Task, from_bundle, from_scratch, train
 HELP = "Train a scale adaptive network on a folder of images, resumably."
 
 _INTERRUPTED = 130
+"""What shells return for a program that Ctrl-C ended: 128 and the signal's number."""
 _RUNS = Path("runs")
 _BUNDLE = "bundle.safetensors"
 

@@ -11,6 +11,7 @@ Box = tuple[float, float, float, float]
 
 _ASPECT = (3 / 4, 4 / 3)
 _ATTEMPTS = 10
+"""Both as torchvision's RandomResizedCrop has them."""
 _RESAMPLING = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,

@@ -11,6 +11,7 @@ SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 )
 UNLABELLED = -1
+"""A label that no class has."""
 
 _WORDNET_ID = re.compile(r"n\d{8}")
 

@@ -19,8 +19,11 @@ from training.errors import DataError
 from training.interrupt import leave_signals_to_parent
 
 _PREFETCH = 4
+"""Batches that each loader process has ready. Chosen."""
 _TOO_MUCH_WAIT = 0.1
+"""Share of an epoch spent waiting for data from which on there are more processes. Chosen."""
 _MOST_WORKERS = 16
+"""Each holds its own batches in memory; chosen, not measured."""
 
 log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from training.data.augment import all_resolutions, shorter_side_needed
 from training.data.folder import ImageFolder
 
 _SUBSTITUTES = 20
+"""How many images that follow one that cannot be read are tried in its place. Chosen."""
 
 
 @dataclass

@@ -18,7 +18,9 @@ from san_core.mode import Mode
 from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
 _COLDEST, _HOTTEST = 0.1, 10.0
+"""Temperatures that are searched: a factor of ten to either side of none."""
 _HALVINGS = 40
+"""Of the interval: beyond what a float tells apart."""
 
 
 def confidence(logits: Tensor, temperature: float) -> float:

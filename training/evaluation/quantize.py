@@ -12,6 +12,7 @@ from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 
 _BINS = 2048
 _CANDIDATES = 80
+"""Bins as torch's HistogramObserver has; ranges that are tried, from an eighth of the peak up."""
 
 
 class Histogram:

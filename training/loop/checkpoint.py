@@ -1,7 +1,6 @@
 """A run's checkpoint: one safetensors file, tensors plus JSON, written atomically. Never pickle."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from san_core.atomic import replacing
 from training.errors import CheckpointError
 
 FILE_NAME = "checkpoint.safetensors"
@@ -36,21 +36,11 @@ class Checkpoint:
 
 def write_atomically(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     """Write a safetensors file; a crash, a full disk or Ctrl-C leaves the old one untouched."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        save_file({k: v.detach().contiguous() for k, v in tensors.items()}, temporary, metadata)
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        with replacing(path, durable=True) as draft:
+            save_file({k: v.detach().contiguous() for k, v in tensors.items()}, draft, metadata)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} could not be written: {error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:

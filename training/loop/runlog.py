@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any, TextIO
 
+from san_core.atomic import replacing
+
 FILE_NAME = "log.jsonl"
 
 log = logging.getLogger(__name__)
@@ -28,9 +30,8 @@ def read(path: Path) -> list[dict[str, Any]]:
 def cut(path: Path, step: int) -> None:
     """Drop the events after `step`: a resumed run writes them again."""
     kept = [event for event in read(path) if event["step"] <= step]
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(json.dumps(event) + "\n" for event in kept))
-    temporary.replace(path)
+    with replacing(path) as draft:
+        draft.write_text("".join(json.dumps(event) + "\n" for event in kept))
 
 
 class RunLog:

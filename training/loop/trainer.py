@@ -30,6 +30,7 @@ from training.loop.runlog import RunLog
 from training.loop.schedule import HalfCosine
 
 _FLUSH_EVERY = 10
+"""Steps between reports: reading a loss waits for the device."""
 _SEED_BITS = 2**63 - 1  # what torch takes of a seed
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 

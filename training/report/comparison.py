@@ -9,6 +9,7 @@ from training.evaluation.accuracy import Score
 from training.evaluation.evaluate import Cells
 
 _Z = 1.959963984540054
+"""The normal distribution has 95 % within so many standard deviations."""
 
 
 @dataclass(frozen=True)

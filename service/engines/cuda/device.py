@@ -144,5 +144,6 @@ class CudaDevice:
 
     def close(self) -> None:
         """Let go of the pool, too."""
-        self._keeper = None
+        with _one_capture:  # what is being captured would open it again
+            self._keeper = None
         self.release()

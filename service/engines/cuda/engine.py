@@ -35,6 +35,9 @@ IN_FLIGHT = 2
 """Batches: while one computes, the next is copied."""
 _ROOM = 0.6
 """The share of free memory that ready networks may take; graphs, libraries and pixels need some."""
+_OLDEST_TORCH = "2.12"
+"""Earlier ones capture nothing more after a capture that CUDA broke off, and cannot tell what a
+pool holds."""
 
 
 class CudaEngine:
@@ -42,6 +45,7 @@ class CudaEngine:
 
     name = "torch"
     precisions: tuple[str, ...] = ("float",)
+    traits = EngineTraits(in_flight=IN_FLIGHT, pads=True)
 
     def __init__(
         self,
@@ -72,11 +76,6 @@ class CudaEngine:
             with self._graphs.building():
                 network = bundle.network.to(self._graphs.device)
             self._network: ScaleAdaptiveNetwork | None = network
-            self.traits = EngineTraits(
-                in_flight=IN_FLIGHT,
-                pads=True,
-                room_bytes=int(_ROOM * self._graphs.memory().free),
-            )
         self._folded = FoldedArchitecture(network.skeleton)
         self._norms = {
             name for name, m in self._folded.module.named_modules() if isinstance(m, nn.BatchNorm2d)
@@ -123,6 +122,12 @@ class CudaEngine:
             found |= {f"memory_{name}_bytes": value for name, value in vars(memory).items()}
         return {name: float(value) for name, value in found.items()}
 
+    def room_bytes(self) -> int:
+        """What networks may occupy beside those that are ready now."""
+        with suppress(EngineLostError), self._telling():
+            return int(_ROOM * self._graphs.memory().free)
+        return 0
+
     def build(self, point: OperatingPoint) -> GraphedNetwork:
         """Generate and fold the weights of a point; capture its resolution unless that is done."""
         with self._telling(), torch.inference_mode(), self._graphs.building():
@@ -149,6 +154,8 @@ class CudaEngine:
 
     def _finish(self, body: GraphBody) -> None:
         with self._telling(), torch.inference_mode(), self._graphs.building():
+            if self._network is None:
+                return  # closed: graphs would keep memory that was given back
             body.finish()
             self._fallback = body.fallback or self._fallback
 
@@ -248,4 +255,9 @@ def _open(device: str) -> CudaDevice:
     found = resolve_device(device)
     if found.type != "cuda":
         raise EngineUnavailableError(f"There is no CUDA device here: {device} is a {found.type}.")
+    if torch.__version__ < _OLDEST_TORCH:  # compared as versions, not as strings
+        raise EngineUnavailableError(
+            f"{device} cannot be used: that takes torch {_OLDEST_TORCH} or later, and this is "
+            f"{torch.__version__}."
+        )
     return CudaDevice(found)

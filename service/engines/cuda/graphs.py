@@ -264,21 +264,25 @@ class GraphedNetwork:
         """Capture batches; until then they are split."""
         self._finish(self.body)
 
-    def _parts(self, images: Images) -> Iterator[Images]:
-        """As many images at a time as a graph and a slot hold."""
-        step = min(self.body.most, self._ring.image_bytes // images[0].nbytes)
-        return (images[start : start + step] for start in range(0, len(images), step))
+    def _parts(self, images: Sequence[Images] | Images) -> Iterator[list[Images]]:
+        """As many images at a time as a graph and a slot hold, all of one type."""
+        dtype = np.result_type(*{image.dtype for image in images})
+        image_bytes = images[0].size * dtype.itemsize
+        step = min(self.body.most, self._ring.image_bytes // image_bytes)
+        for start in range(0, len(images), step):
+            yield [image.astype(dtype, copy=False) for image in images[start : start + step]]
 
-    def _run(self, images: Images) -> NDArray[np.float32]:
-        given = as_tensor(images)
+    def _run(self, images: list[Images]) -> NDArray[np.float32]:
+        given = [as_tensor(image) for image in images]
         body, device, n = self.body, self._device, len(given)
+        size = sum(image.nbytes for image in given)
         with torch.inference_mode(), self._ring.slot() as slot:
-            staged = _shaped(slot.images, given)
-            staged.copy_(given)
+            for place, image in zip(_shaped(slot.images[:size], given), given, strict=True):
+                place.copy_(image)
             with self._order, device.running():
-                device.upload(slot.uploaded[: given.nbytes], slot.images[: given.nbytes])
+                device.upload(slot.uploaded[:size], slot.images[:size])
                 body.hold(self._token, self._weights)
-                device.copy([body.input[:n]], [_shaped(slot.uploaded, given)])
+                device.copy([body.input[:n]], [_shaped(slot.uploaded[:size], given)])
                 body.forward(n)
                 logits = _logits(slot, n, body.output.shape[1])
                 device.copy([logits], [body.output[:n]])
@@ -289,8 +293,9 @@ class GraphedNetwork:
         return result
 
 
-def _shaped(buffer: Tensor, like: Tensor) -> Tensor:
-    return buffer[: like.nbytes].view(like.dtype).view(like.shape)
+def _shaped(buffer: Tensor, like: Sequence[Tensor]) -> Tensor:
+    """Bytes as images [n, T, T, 3]."""
+    return buffer.view(like[0].dtype).view(len(like), *like[0].shape)
 
 
 def _logits(slot: Slot, n: int, classes: int) -> Tensor:

@@ -11,6 +11,7 @@ TOLERANCE = 0.02
 """Largest difference of a logit, over the largest logit: half precision has 11 bits, but layers
 add up."""
 _EACH = 4
+"""Images of a kind: every build waits for them. Chosen."""
 
 
 def sample_images(side: int) -> NDArray[np.uint8]:

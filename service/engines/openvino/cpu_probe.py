@@ -14,11 +14,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+
+from san_core.atomic import replacing
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,9 @@ ISAS = ("", "AVX512_CORE_FP16", "AVX512_CORE", "AVX2")
 
 _TRIAL = Path(__file__).with_name("cpu_trial.py")
 _TRIAL_SECONDS = 60.0
+"""What does not end by then hangs, or the machine is too busy to tell. Chosen."""
 _TOLERANCE = {"f32": 1e-4, "int8": 0.05, "int8_full_range": 0.05, "bf16": 0.05}
+"""Largest relative error of a precision that is used: what rounding may do. Chosen."""
 _WORTHWHILE = 1.3
 """How much faster bfloat16 must be than float32 to be worth its digits."""
 
@@ -171,9 +174,8 @@ def probe(
 def _keep(path: Path, decision: CpuDecision) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as beside:
-            json.dump(asdict(decision), beside)
-        Path(beside.name).replace(path)
+        with replacing(path) as draft:
+            draft.write_text(json.dumps(asdict(decision)))
     except OSError as error:
         _log.info("the CPU decision is not kept: %s", error)
 

@@ -23,6 +23,7 @@ from openvino import opset13 as ops  # noqa: E402
 _CHANNELS = 64
 _SIDE = 28
 _REPEATS = 15
+"""A layer such as networks have, and the fastest of so many runs. Chosen."""
 
 
 def _quantised(node: Any, low: float, high: float, levels: int) -> Any:

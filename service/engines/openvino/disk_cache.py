@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from san_core.atomic import replacing
 
 _log = logging.getLogger(__name__)
 
@@ -58,10 +59,9 @@ class DiskCache:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as beside:
-                beside.write(hashlib.sha256(content).digest())
-                beside.write(content)
-            Path(beside.name).replace(path)
+            with replacing(path) as draft, draft.open("wb") as file:
+                file.write(hashlib.sha256(content).digest())
+                file.write(content)
             self._make_room()
         except OSError as error:
             self._writable = False

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LAYERS = ("Convolution", "GroupConvolution", "MatMul")
 _LEVELS = 256
+"""Of eight bits."""
 
 
 def _weights(place: Any, weight: NDArray[np.float32]) -> Any:

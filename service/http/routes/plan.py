@@ -50,7 +50,7 @@ def plan_router(service: Service) -> APIRouter:
         found = plan(
             deployment,
             terms,
-            ImageHeader("JPEG", width, height, 1),
+            ImageHeader("JPEG", width, height),
             bytes,
             now_ms=service.clock(),
             patience_ms=service.settings.patience_ms,

@@ -28,7 +28,7 @@ from service.latency.model import decode_work
 from service.serving.bundles.deployment import Deployment
 from service.serving.service import Service
 
-_TYPICAL = ImageHeader("JPEG", 500, 375, 1)
+_TYPICAL = ImageHeader("JPEG", 500, 375)
 _TYPICAL_BYTES = 50_000
 
 Resolution = Annotated[int, Path(ge=MIN_RESOLUTION, le=MAX_RESOLUTION)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from service.engines.base import Engine, traits
+from service.engines.base import Engine, room_bytes
 from service.errors import ReloadError
 from service.runtime.cgroups import memory_limit, memory_room
 from service.runtime.memory import trim
@@ -29,11 +29,14 @@ _COPIES = 3
 """Of a bundle's file: as read, and as what networks are generated from."""
 
 
-def capacity(settings: Settings, engine: Engine) -> int:
-    """What ready networks may occupy: as set, but no more than the device, or the limit, allows."""
-    wanted, room = settings.cache_megabytes * MEGA, traits(engine).room_bytes
+def capacity(settings: Settings, engine: Engine, held: int = 0) -> int:
+    """What ready networks may occupy: as set, but no more than the device, or the limit, allows.
+
+    They occupy `held` bytes now.
+    """
+    wanted, room = settings.cache_megabytes * MEGA, room_bytes(engine)
     if room is not None:
-        return min(wanted, room)
+        return min(wanted, held + room)
     limit = memory_limit()
     if limit is None:
         return wanted
@@ -49,7 +52,7 @@ async def room_beside(serving: Deployment, path: Path) -> int | None:
     if room is None:
         return None
     size = await asyncio.to_thread(_size, path)
-    on_host = traits(serving.engine).room_bytes is None
+    on_host = room_bytes(serving.engine) is None
     sizes = sorted((x.memory_bytes for x in serving.cache.entries()), reverse=True)
     fixed = _BUILDING + _COPIES * size
     needed = fixed + (sum(sizes[:_FIRST]) if on_host else 0)

@@ -133,6 +133,14 @@ def test_a_device_that_is_full_gets_room_and_one_more_try():
         assert point(32) not in cache  # the least recently used half
         assert point(40) not in cache
         assert point(56) in cache
+        # What fits beside the others is built again unasked, what filled the device is not.
+        for resolution in (32, 40):
+            if cache.has_room_for(point(resolution)):
+                await cache.get(point(resolution))
+        assert len(cache) == 4
+        assert not cache.has_room_for(point(40))
+        cache.enlarge(cache.capacity_bytes)
+        assert cache.has_room_for(point(40))
 
     for failures in (1, 2):
         asyncio.run(story(failures))

@@ -8,7 +8,7 @@ from service.latency.catalogue import Listing
 from service.latency.idle import IdleHost
 from service.latency.model import Curve, DecodeCost, LatencyModel, Measurements
 
-PHOTO = ImageHeader("JPEG", 500, 375, 1)
+PHOTO = ImageHeader("JPEG", 500, 375)
 
 
 @pytest.fixture

@@ -108,8 +108,8 @@ def test_decoding_is_measured_for_images_of_several_sizes():
             measure_decode(Preprocessing(), [32, 96], at_once, at_once, monotonic_ms, image_format)
         )
     model = LatencyModel(measurements)
-    small = decode_work(ImageHeader("JPEG", 320, 240, 1), 20_000, 110)
-    large = decode_work(ImageHeader("JPEG", 4000, 3000, 1), 3_000_000, 110)
+    small = decode_work(ImageHeader("JPEG", 320, 240), 20_000, 110)
+    large = decode_work(ImageHeader("JPEG", 4000, 3000), 3_000_000, 110)
     assert 0 < model.decode_ms(small) < model.decode_ms(large)
 
 

@@ -54,7 +54,7 @@ def test_one_slow_run_moves_the_median_little():
 
 def test_what_was_learnt_under_load_does_not_slow_a_lone_request():
     model = LatencyModel(measured())
-    image = decode_work(ImageHeader("JPEG", 500, 375, 1), 50_000, 100)
+    image = decode_work(ImageHeader("JPEG", 500, 375), 50_000, 100)
     before = model.decode_ms(image)
     for _ in range(100):
         model.observe_forward(LARGE, 1, 24.0, alone=False)
@@ -107,16 +107,16 @@ def test_between_measured_resolutions_time_is_straight_over_pixels():
 
 
 def test_jpegs_are_decoded_at_reduced_scale_and_the_work_says_so():
-    header = ImageHeader("JPEG", 4000, 3000, 1)
+    header = ImageHeader("JPEG", 4000, 3000)
     assert decode_work(header, 10, 110).decoded_megapixels == pytest.approx(12 / 64)
     assert decode_work(header, 10, 1000).decoded_megapixels == pytest.approx(12 / 4)
-    assert decode_work(ImageHeader("PNG", 4000, 3000, 1), 10, 110).decoded_megapixels == 12
+    assert decode_work(ImageHeader("PNG", 4000, 3000), 10, 110).decoded_megapixels == 12
 
 
 def test_a_larger_image_is_predicted_to_take_longer():
     model = LatencyModel(measured())
-    small = decode_work(ImageHeader("JPEG", 500, 375, 1), 50_000, 100)
-    large = decode_work(ImageHeader("JPEG", 4000, 3000, 1), 3_000_000, 100)
+    small = decode_work(ImageHeader("JPEG", 500, 375), 50_000, 100)
+    large = decode_work(ImageHeader("JPEG", 4000, 3000), 3_000_000, 100)
     assert model.decode_ms(small) < model.decode_ms(large)
     for _ in range(200):
         model.observe_decode(large, 500.0, alone=True)

@@ -54,7 +54,7 @@ def test_nobody_beats_the_clairvoyant():
     host = HostModel()
     for name in ("poisson-1", "poisson-4"):
         trace = scenario(name, 2.0)
-        job = Job(Request("", Terms()), trace[0], ImageHeader("JPEG", 500, 375, 1))
+        job = Job(Request("", Terms()), trace[0], ImageHeader("JPEG", 500, 375))
         bound = clairvoyant(trace, job, measured, listings, host)
         assert bound <= max(x.rank for x in listings) + 1e-9
         for policy in ("san-serve", "fixed-dropping"):

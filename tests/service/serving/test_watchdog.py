@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -15,7 +17,6 @@ from service import app
 from service.app import make_service
 from service.commands import serve
 from service.commands.serve import EXIT_ENGINE_LOST
-from service.engines.base import EngineTraits
 from service.engines.cuda.engine import CudaEngine
 from service.errors import EngineLostError
 from service.serving import watchdog
@@ -74,7 +75,7 @@ class Hanging(Device):
     def close(self):
         time.sleep(3600)
 
-device = Hanging()
+device = Hanging() if sys.argv[3] == "hangs" else Device()
 app.choose_engine = lambda _, bundle: make(bundle, device)
 with socket.create_server(("127.0.0.1", 0)) as free:
     port = free.getsockname()[1]
@@ -96,9 +97,10 @@ serve(
 """
 
 
-def test_the_process_ends_with_its_own_code_even_if_the_device_hangs(tiny_bundle, tmp_path):
+@pytest.mark.parametrize("device", ["answers", "hangs"])
+def test_the_process_ends_with_its_own_code_even_if_the_device_hangs(tiny_bundle, tmp_path, device):
     done = subprocess.run(
-        [sys.executable, "-c", LOST, str(tiny_bundle), str(tmp_path)],
+        [sys.executable, "-c", LOST, str(tiny_bundle), str(tmp_path), device],
         capture_output=True,
         text=True,
         timeout=240,
@@ -151,18 +153,34 @@ def test_a_full_device_is_a_503_and_serves_on(make_settings, tiny_bundle):
         assert client.get("/readyz").status_code == 200
 
 
-class Pool:
-    def __init__(self, seconds):
-        self.seconds = seconds
+def test_a_batch_that_hangs_is_noticed_and_ends_the_process(
+    make_settings, tiny_bundle, monkeypatch
+):
+    """A hung kernel never raises: `mark` is what waits for it."""
+    hangs, go = threading.Event(), threading.Event()
 
-    def longest_s(self):
-        return self.seconds
+    class Hanging(Device):
+        def mark(self):
+            return (lambda: go.wait(60)) if hangs.is_set() else super().mark()
 
-
-def test_a_batch_that_hangs_is_noticed():
-    assert watchdog.verdict(None, Pool(0.2)) is None
-    hung = watchdog.verdict(None, Pool(watchdog.HANGS_S + 1))
-    assert "hangs" in str(hung)
+    with (
+        serving(make_settings(), engine=make(load(tiny_bundle), Hanging())) as running,
+        running.client() as client,
+        ThreadPoolExecutor(1) as caller,
+    ):
+        fatal = []
+        running.service.on_fatal = fatal.append
+        assert client.post("/classify", content=picture()).status_code == 200
+        monkeypatch.setattr(watchdog, "HANGS_S", 0.2)
+        hangs.set()
+        hung = caller.submit(client.post, "/classify", content=picture(seed=1))
+        until(lambda: fatal)
+        assert "hangs" in str(fatal[0])
+        with running.client() as other:
+            assert other.get("/readyz").status_code == 503
+            assert other.post("/classify", content=picture()).status_code == 503
+        go.set()
+        hung.result()
 
 
 def test_the_first_deployment_is_gone_after_a_reload(make_settings, tiny_bundle, monkeypatch):
@@ -187,11 +205,32 @@ def test_the_first_deployment_is_gone_after_a_reload(make_settings, tiny_bundle,
         assert made[1][0]() is not None
 
 
+def test_after_a_reload_networks_may_take_the_memory_of_those_before(make_settings, monkeypatch):
+    devices = []
+
+    def room():
+        return 100_000_000 if sum(not device.closed for device in devices) > 1 else 700_000_000
+
+    def choose(_, bundle):
+        devices.append(Device())
+        engine = make(bundle, devices[-1])
+        engine.room_bytes = room
+        return engine
+
+    monkeypatch.setattr(app, "choose_engine", choose)
+    with serving(make_settings()) as running, running.client() as client:
+        assert client.post("/admin/reload").status_code == 200
+        until(lambda: running.service.deployment.cache.capacity_bytes >= 700_000_000)
+        assert [device.closed for device in devices] == [True, False]
+
+
 def test_networks_take_no_more_than_the_device_has_room_for(make_settings, tiny_bundle):
     engine = make(load(tiny_bundle), Device())
-    engine.traits = EngineTraits(in_flight=2, pads=True, room_bytes=123_000_000)
+    engine.room_bytes = lambda: 123_000_000
     with serving(make_settings(), engine=engine) as running:
-        assert running.service.deployment.cache.capacity_bytes == 123_000_000
+        cache = running.service.deployment.cache
+        # Asked when the first networks were ready, and again when they serve.
+        assert 123_000_000 < cache.capacity_bytes <= 123_000_000 + cache.bytes
         # It takes two batches at a time: a thread for each.
         assert running.service.deployment.executor._in_flight == 2
         assert len(running.service.machinery.engine_thread._threads) == 2

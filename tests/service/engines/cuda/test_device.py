@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from contextlib import contextmanager
 from itertools import count
@@ -172,7 +173,14 @@ def test_closing_lets_go_of_the_pool_and_gives_the_memory_back(cuda):
     made = device()
     captured(made)
     keeper = weakref.ref(made._keeper)
-    made.close()
+    emptied = len(cuda.of("emptied"))
+    closing = threading.Thread(target=made.close)
+    with made.building():
+        closing.start()
+        closing.join(0.05)
+        assert made._keeper is not None  # what is being captured would open the pool again
+    closing.join()
     gc.collect()
     assert keeper() is None
+    assert len(cuda.of("emptied")) == emptied + 1
     assert cuda.notes[-1] == ("emptied",)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from benchmarks import gpu
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from san_core.network.architectures import FIRST_CLASS
@@ -173,7 +176,15 @@ def test_what_is_used_of_torch_cuda_is_there_as_it_is_used():
         torch.cuda.graph_pool_handle: set(),
         torch.cuda.empty_cache: set(),
         torch.cuda.device_count: set(),
+        torch.cuda.is_available: set(),
+        torch.cuda.set_per_process_memory_fraction: {"fraction", "device"},
     }
+    known = {function.__qualname__.partition(".")[0] for function in accepted} | {"CUDAGraph"}
+    sources = [*Path(cuda_engine.__file__).parents[1].rglob("*.py"), Path(gpu.__file__)]
+    used = {
+        name for path in sources for name in re.findall(r"torch\.cuda\.(\w+)", path.read_text())
+    }
+    assert used <= known
     for function, wanted in accepted.items():
         assert wanted <= set(inspect.signature(function).parameters), function
     targets, sources = [torch.zeros(2), torch.zeros(3)], [torch.ones(2), torch.ones(3)]
@@ -183,10 +194,12 @@ def test_what_is_used_of_torch_cuda_is_there_as_it_is_used():
     assert issubclass(torch.OutOfMemoryError, RuntimeError)
 
 
-def test_nothing_touches_cuda_before_workers_are_forked():
-    """A child of a process that initialised CUDA cannot use it."""
+def test_nothing_touches_cuda_before_workers_are_started():
+    """A fork of a process that initialised CUDA cannot use it; nor is there one."""
     code = (
-        "import service.app, torch, threading\n"
+        "import service.app, service.commands.serve, service.processes.supervisor\n"
+        "import torch, threading, uvicorn.supervisors.multiprocess as workers\n"
+        "assert workers.get_subprocess.__globals__['spawn'].get_start_method() == 'spawn'\n"
         "assert not torch.cuda.is_initialized()\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 
@@ -12,13 +11,9 @@ import torch
 
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
-from service.app import choose_engine, wants_gpu
-from service.engines.base import batch_sizes, traits
+from service.engines.base import traits
 from service.engines.cuda.engine import CudaEngine
 from service.engines.cuda.graphs import GraphedNetwork
-from service.engines.torch_engine import TorchEngine, resolve_device
-from service.errors import EngineUnavailableError
-from service.settings import Settings
 from tests.service.engines.cuda.graph_device import DeferringDevice, NotedDevice
 from tests.service.engines.openvino.test_engine import (
     images,
@@ -47,14 +42,6 @@ def noted(device: NotedDevice, what: str) -> list[str]:
     return [note for note in device.notes if note.startswith(what)]
 
 
-def test_batch_sizes():
-    assert batch_sizes(1) == (1,)
-    assert batch_sizes(8) == (1, 2, 4, 8)
-    assert batch_sizes(12) == (1, 2, 4, 8, 12)
-    assert batch_sizes(64) == (1, 2, 4, 8, 16, 24, 32, 48, 64)
-    assert batch_sizes(128) == (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
-
-
 @pytest.mark.parametrize("architecture", ["resnet18", "mobilenet_v2"])
 def test_every_batch_gets_what_the_reference_computes(architecture):
     bundle = make_bundle(architecture)
@@ -66,16 +53,6 @@ def test_every_batch_gets_what_the_reference_computes(architecture):
             assert found.shape == (n, 7)
             assert found.dtype == np.float32
             assert relative_error(found, reference(bundle, point, batch)) < 1e-4
-
-
-@pytest.mark.parametrize("architecture", ["resnet18", "timm:resnetblur18"])
-def test_half_precision_is_close(architecture):
-    """The second has buffers that are in no state dict; they are in half precision too."""
-    bundle = make_bundle(architecture)
-    network = finished(make_engine(NotedDevice(torch.float16), make_bundle(architecture)), POINT)
-    batch = images(3, 64)
-    error = relative_error(network.run(batch), reference(bundle, POINT, batch))
-    assert 1e-6 < error < 2e-2
 
 
 def test_all_is_captured_when_the_network_is_built_and_nothing_later():
@@ -186,73 +163,6 @@ def test_two_batches_are_in_flight():
         np.testing.assert_array_equal(found[place], plain.run(batch))
 
 
-def test_buffers_are_pinned_while_building_and_shared_by_all_networks():
-    device = NotedDevice()
-    engine = make_engine(device)
-    engine.build(OperatingPoint(64))
-    assert noted(device, "pin") == 2 * [f"pin {MOST * 64 * 64 * 3}", f"pin {MOST * 7}"]
-    device.notes.clear()
-    small = engine.build(OperatingPoint(48))
-    assert not noted(device, "pin")
-    large = engine.build(OperatingPoint(96))
-    assert noted(device, "pin") == 2 * [f"pin {MOST * 96 * 96 * 3}", f"pin {MOST * 7}"]
-    batch = images(2, 48)
-    before = small.run(batch)
-    large.run(images(8, 96))
-    np.testing.assert_array_equal(small.run(batch), before)
-
-
-def test_a_network_owns_its_weights():
-    bundle = make_bundle("resnet18")
-    network = finished(make_engine(NotedDevice(), bundle), POINT)
-    batch = images(2, 64)
-    before = network.run(batch)
-    with torch.no_grad():
-        for tensor in (*bundle.network.parameters(), *bundle.network.buffers()):
-            tensor.zero_()
-    np.testing.assert_array_equal(network.run(batch), before)
-
-
-def test_modes_of_one_resolution_share_its_graphs_and_do_not_mix():
-    device = DeferringDevice()
-    engine, bundle = make_engine(device), make_bundle("resnet18")
-    points = [OperatingPoint(57, mode) for mode in Mode]
-    networks = [finished(engine, point) for point in points]
-    assert len(noted(device, "capture")) == 4
-    assert len({id(network.body) for network in networks}) == 1
-    batch = images(2, 57)
-    for _ in range(2):
-        for point, network in zip(points, networks, strict=True):
-            expected = reference(bundle, point, batch)
-            assert relative_error(network.run(batch), expected) < 1e-4
-            device.notes.clear()
-            network.run(batch)
-            assert not noted(device, "weights")  # they are in place
-    assert engine.facts.switches == 6
-
-
-def test_the_graphs_of_a_resolution_go_with_its_last_network():
-    device = NotedDevice()
-    engine = make_engine(device)
-    first = finished(engine, OperatingPoint(64, Mode.PROXY))
-    second = engine.build(OperatingPoint(64, Mode.DATA_FREE))
-    del first
-    assert engine.build(OperatingPoint(64, Mode.PROXY)).body is second.body
-    del second
-    gc.collect()  # a replay of this device refers to the body; CUDA's does not
-    finished(engine, OperatingPoint(64, Mode.PROXY))
-    assert len(noted(device, "capture")) == 8
-
-
-def test_what_the_cache_counts_is_weights_twice_input_and_output():
-    plain = TorchEngine(make_bundle("resnet18"), threads=1, max_batch=MOST, device="cpu")
-    weights = plain.build(POINT).memory_bytes
-    network = finished(make_engine(NotedDevice()), POINT)
-    assert network.memory_bytes == 2 * weights + 4 * MOST * (64 * 64 * 3 + 7)
-    half = finished(make_engine(NotedDevice(torch.float16)), POINT)
-    assert half.memory_bytes == weights + MOST * (2 * 64 * 64 * 3 + 4 * 7)
-
-
 def test_what_cannot_be_captured_runs_eagerly_and_says_why(caplog):
     device = NotedDevice(most_captures=0)
     bundle = make_bundle("resnet18")
@@ -276,96 +186,3 @@ def test_an_error_of_ours_is_not_taken_for_one_of_capture():
     device.error = TypeError("a bug")
     with pytest.raises(TypeError, match="a bug"):
         finished(make_engine(device), POINT)
-
-
-def test_the_engine_tells_about_itself():
-    engine = make_engine(NotedDevice(torch.float16))
-    facts = engine.describe()
-    assert facts["gpu"] == "none"
-    assert facts["dtype"] == "float16"
-    finished(engine).run(images(3, 64))
-    numbers = engine.metrics()
-    assert numbers["captures"] == 4
-    assert numbers["replays_4"] == 1
-    assert numbers["padded_rows"] == 1
-    assert numbers["memory_pool_bytes"] == 5_000_000
-    assert numbers["pinned_bytes"] == 2 * MOST * (64 * 64 * 3 + 4 * 7)
-    assert numbers["lost"] == 0
-
-
-def test_a_closed_engine_has_let_go_of_everything():
-    device = NotedDevice()
-    engine = make_engine(device)
-    engine.build(POINT)
-    engine.close()
-    assert device.closed
-    assert engine.metrics()["pinned_bytes"] == 0
-    with pytest.raises(EngineUnavailableError, match="closed"):
-        engine.build(POINT)
-
-
-def test_the_host_computes_with_one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        make_engine(NotedDevice())
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize(
-    ("device", "built_with", "there", "count", "words"),
-    [
-        ("cuda", None, False, 0, "without CUDA"),
-        ("cuda", "13.0", False, 0, "too old for CUDA 13.0"),
-        ("cuda:7", "13.0", True, 2, "there are 2 CUDA devices"),
-    ],
-)
-def test_a_device_that_cannot_be_used_is_refused_with_its_reason(
-    monkeypatch, device, built_with, there, count, words
-):
-    monkeypatch.setattr(torch.version, "cuda", built_with)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    with pytest.raises(EngineUnavailableError, match=words):
-        CudaEngine(make_bundle("resnet18"), threads=1, max_batch=1, device=device)
-    if not there:
-        assert resolve_device("auto").type == "cpu"
-
-
-@pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_a_gpu_that_nobody_named_and_that_cannot_be_used_leaves_the_work_to_the_cpu(
-    monkeypatch, caplog, device
-):
-    def broken(*_, **__):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr("service.app.wants_gpu", lambda settings: settings.device != "cpu")
-    monkeypatch.setattr("service.engines.cuda.engine.CudaEngine", broken)
-    settings = Settings(device=device, engine="torch")
-    if device == "auto":
-        assert choose_engine(settings, make_bundle("resnet18")).device == "cpu"
-        assert "CUDA out of memory" in caplog.text
-    else:
-        with pytest.raises(torch.OutOfMemoryError):
-            choose_engine(settings, make_bundle("resnet18"))
-
-
-@pytest.mark.parametrize(
-    ("device", "engine", "there_is_one", "found"),
-    [
-        ("auto", "auto", True, True),
-        ("auto", "torch", True, True),
-        ("auto", "openvino", True, False),
-        ("auto", "auto", False, False),
-        ("cpu", "auto", True, False),
-        ("cuda:1", "auto", False, True),
-    ],
-)
-def test_a_gpu_is_used_where_there_is_one(
-    monkeypatch, tmp_path, device, engine, there_is_one, found
-):
-    monkeypatch.setattr("service.app._GPU_DEVICES", (tmp_path,) if there_is_one else ())
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: there_is_one)
-    assert wants_gpu(Settings(device=device, engine=engine)) is found

@@ -10,18 +10,15 @@ import torch
 
 from san_core.bundle import Bundle, Manifest, read, save
 from san_core.frontier import OperatingPoint
-from san_core.main_network.blueprint import Blueprint
 from san_core.mode import Mode
 from san_core.network.architectures import FIRST_CLASS
 from san_core.network.cost import cost
 from san_core.network.network_config import NetworkConfig
 from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
-from service.engines.openvino import convert as openvino_convert
 from service.engines.openvino import engine as openvino_engine
-from service.engines.openvino.convert import convert_module
 from service.engines.openvino.cpu_probe import CpuDecision
 from service.engines.openvino.engine import OpenVinoEngine
-from service.errors import EngineUnavailableError
+from service.errors import EngineUnavailableError, NotFiniteError
 
 CLASSES = 7
 ARCHITECTURES = (*FIRST_CLASS, "timm:tf_efficientnet_lite0")
@@ -145,16 +142,6 @@ def test_networks_outlive_their_tensors_and_their_engine(cache: Path) -> None:
     del scribble
 
 
-def test_a_second_process_reads_the_template(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bundle = make_bundle("resnet18")
-    point = OperatingPoint(48)
-    expected = make_engine(bundle, tmp_path).build(point).run(images(1, 48))
-    monkeypatch.setattr(openvino_convert, "convert", lambda _: pytest.fail("converted again"))
-    assert np.array_equal(make_engine(bundle, tmp_path).build(point).run(images(1, 48)), expected)
-
-
 @pytest.fixture
 def kept(tmp_path: Path) -> tuple[Path, Path]:
     """A bundle's file, and a cache in which an engine left its networks."""
@@ -200,31 +187,6 @@ def test_what_an_image_costs_is_what_torch_counts(cache: Path) -> None:
         assert make_engine(bundle, cache).cost(64, "float") == cost(bundle.network, 64)
 
 
-def test_a_damaged_template_is_made_again(tmp_path: Path) -> None:
-    bundle = make_bundle("resnet18")
-    make_engine(bundle, tmp_path).build(OperatingPoint(48))
-    (template,) = tmp_path.glob("template-*.xml")
-    template.write_text("<net")
-    network = make_engine(bundle, tmp_path).build(OperatingPoint(48))
-    batch = images(1, 48)
-    expected = reference(bundle, OperatingPoint(48), batch)
-    assert relative_error(network.run(batch), expected) < 1e-4
-
-
-def test_a_cache_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("")
-    make_engine(make_bundle("resnet18"), in_the_way / "cache").build(OperatingPoint(48))
-
-
-def test_a_template_without_a_place_for_a_tensor_is_refused() -> None:
-    blueprint = Blueprint((), (), {}, (), 0)
-    template = convert_module(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), blueprint)
-    tensors = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3)).state_dict()
-    with pytest.raises(EngineUnavailableError, match=r"1\.bias"):
-        template.fill({name: tensor.numpy() for name, tensor in tensors.items()})
-
-
 def test_it_says_what_it_runs_on(cache: Path) -> None:
     facts = make_engine(make_bundle("resnet18"), cache).describe()
     assert facts["reason"] == "given"
@@ -258,3 +220,16 @@ def test_a_cpu_that_runs_nothing_is_an_unavailable_engine(cache: Path) -> None:
         OpenVinoEngine(
             make_bundle("resnet18"), threads=1, max_batch=1, decision=hopeless, cache_dir=cache
         )
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_is_not_a_number_is_refused_in_batches_too(
+    n: int, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = make_engine(make_bundle("resnet18"), cache).build(OperatingPoint(48))
+    nothing = np.full((1, CLASSES), np.nan, np.float32)
+    monkeypatch.setattr(
+        openvino_engine, "_infer", lambda _, values: nothing.repeat(len(values), axis=0)
+    )
+    with pytest.raises(NotFiniteError):
+        network.run(images(n, 48))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from itertools import repeat
 from types import SimpleNamespace
 
 import pytest
@@ -26,29 +27,43 @@ def test_the_largest_first_where_graphs_share_memory_else_what_requests_use(pads
     assert completion._nearest_to_demand(listings).point.resolution == first
 
 
-def test_times_are_taken_in_pauses_only_and_again_if_requests_come_meanwhile():
-    """A run cannot be interrupted: it would make the next request late."""
-    ran, answers = [], iter([False, True, True, False, *[True] * 1000])
-    learnt = {}
+class Stage:
+    """A deployment whose runs take as long as their batch is large."""
 
-    class Thread:
-        async def submit(self, timed, _):
-            ran.append(timed)
-            return [1.0]
+    def __init__(self, *, pads, max_batch, pauses):
+        self.ran, self.learnt = [], {}
+        deployment = SimpleNamespace(
+            engine=SimpleNamespace(traits=EngineTraits(pads=pads)), learn=self.learnt.update
+        )
+        machinery = SimpleNamespace(
+            clock=lambda: 0.0, settings=SimpleNamespace(max_batch=max_batch), engine_thread=self
+        )
+        self._completion = Completion(deployment, machinery, None, lambda: next(pauses), self._turn)
+
+    async def submit(self, timed, _):
+        self.ran.append(timed)
+        return [float(timed.args[1])]
 
     @asynccontextmanager
-    async def turn():
+    async def _turn(self):
         yield
 
-    network = SimpleNamespace(point=OperatingPoint(32))
-    deployment = SimpleNamespace(
-        engine=SimpleNamespace(traits=EngineTraits()), learn=lambda curves: learnt.update(curves)
-    )
-    machinery = SimpleNamespace(
-        clock=lambda: 0.0, settings=SimpleNamespace(max_batch=2), engine_thread=Thread()
-    )
-    completion = Completion(deployment, machinery, None, lambda: next(answers), turn)
-    asyncio.run(completion._measure({(32, "float"): network}))
+    def measure(self):
+        network = SimpleNamespace(point=OperatingPoint(32))
+        asyncio.run(self._completion._measure({(32, "float"): network}))
+        return self.learnt[32, "float"]
+
+
+def test_times_are_taken_in_pauses_only_and_again_if_requests_come_meanwhile():
+    """A run cannot be interrupted: it would make the next request late."""
+    pauses = iter([False, True, True, False, *[True] * 1000])
+    stage = Stage(pads=False, max_batch=2, pauses=pauses)
+    assert stage.measure().sizes == (1, 2)
     # One run before a request came, then all of them: nine rounds of one image and of two.
-    assert len(ran) == 1 + 9 * 2
-    assert learnt[32, "float"].sizes == (1, 2)
+    assert len(stage.ran) == 1 + 9 * 2
+
+
+@pytest.mark.parametrize(("pads", "of_five"), [(True, 8.0), (False, 5.0)])
+def test_an_engine_that_pads_has_a_curve_in_steps(pads, of_five):
+    stage = Stage(pads=pads, max_batch=8, pauses=repeat(True))
+    assert stage.measure().at(5) == of_five

@@ -113,7 +113,7 @@ def foreign_format(head: bytes) -> str:
     if text.startswith((b"<svg", b"<?xml")):
         return "SVG"
     if head[4:8] == b"ftyp":
-        return "HEIF or AVIF"
+        return "AVIF" if head[8:12] in (b"avif", b"avis") else "HEIF"
     signatures = {
         b"%PDF": "PDF",
         b"%!PS": "PostScript",

@@ -40,7 +40,6 @@ One middleware, `Problems`, turns each of them and anything unforeseen into RFC 
 from __future__ import annotations
 
 import math
-from http import HTTPStatus
 from typing import Any, ClassVar
 
 import orjson
@@ -48,6 +47,7 @@ import orjson
 from san_core.errors import (
     ImageError,
     ImageTooLargeError,
+    NotAnImageError,
     ResolutionError,
     SanError,
     UnsupportedFormatError,
@@ -55,13 +55,14 @@ from san_core.errors import (
 
 PROBLEM_JSON = "application/problem+json"
 
-STATUS_OF_CORE: dict[type[SanError], int] = {
-    ImageTooLargeError: 413,
-    UnsupportedFormatError: 415,
-    ImageError: 400,
-    ResolutionError: 422,
+STATUS_OF_CORE: dict[type[SanError], tuple[int, str]] = {
+    ImageTooLargeError: (413, "The image is too large"),
+    UnsupportedFormatError: (415, "This image format is not decoded here"),
+    NotAnImageError: (400, "This is not an image"),
+    ImageError: (400, "The image is damaged"),
+    ResolutionError: (422, "This resolution cannot be used"),
 }
-"""san_core knows no HTTP; the first class here that an error is an instance of gives its status."""
+"""san_core knows no HTTP; the first class here that an error is an instance of gives both."""
 
 
 class SettingsError(SanError):
@@ -354,8 +355,8 @@ class Problem:
         if isinstance(error, ServiceError):
             self.status, title, detail = error.status, error.title, str(error)
             members, self.headers = error.members(), error.headers()
-        elif isinstance(error, SanError) and (status := _core_status(error)):
-            self.status, title, detail = status, HTTPStatus(status).phrase, str(error)
+        elif isinstance(error, SanError) and (found := _of_core(error)):
+            (self.status, title), detail = found, str(error)
         else:
             # What went wrong inside is for the log; the client gets an id to quote.
             error = ServiceError()
@@ -375,5 +376,5 @@ class Problem:
         )
 
 
-def _core_status(error: SanError) -> int | None:
-    return next((s for kind, s in STATUS_OF_CORE.items() if isinstance(error, kind)), None)
+def _of_core(error: SanError) -> tuple[int, str] | None:
+    return next((found for kind, found in STATUS_OF_CORE.items() if isinstance(error, kind)), None)

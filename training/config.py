@@ -167,4 +167,4 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipe", metavar="NAME", help=f"{', '.join(recipe_names())}, or a TOML file"
     )
-    add_fields(parser, Recipe, groups={"architecture": "fields of the recipe"})
+    add_fields(parser, Recipe, groups={"architecture": "fields of the recipe, for experiments"})

@@ -21,7 +21,13 @@ HELP = "Show what a bundle holds."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("bundle", nargs="?", type=Path, help="default: the embedded one")
+    parser.add_argument(
+        "bundle",
+        nargs="?",
+        type=Path,
+        metavar="BUNDLE",
+        help="the bundle to describe (default: the embedded one)",
+    )
     parser.add_argument(
         "--all", action="store_true", help="every mode and precision, not the best per resolution"
     )

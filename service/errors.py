@@ -24,8 +24,8 @@ SanError                             san_core
     ├── ParameterError               422  a parameter is missing, unknown or out of range
     ├── ImpossibleBudgetError        422  no point is that fast, and the client said refuse
     ├── HeadersTooLargeError         431  too many headers, or too large ones
-    ├── OverloadedError              429  Retry-After: the load leaves no room for this budget
-    ├── ClientGoneError              499  nobody is left to answer; never sent
+    ├── OverloadedError              429  Retry-After: the load leaves no time for this budget
+    ├── ClientGoneError              499  the client is gone; never sent
     ├── ExpiredError                 429  Retry-After: admitted, but too late when its turn came
     ├── NotFiniteError               500  a network computed something that is not a number
     ├── NotReadyError                503  Retry-After: still measuring this host
@@ -253,7 +253,7 @@ class ImpossibleBudgetError(ServiceError):
 
 
 class _RetryError(ServiceError):
-    """Something that passes: the answer says when to come back."""
+    """Something that passes: the answer says when to try again."""
 
     def __init__(self, detail: str, retry_after_ms: float = 1000.0) -> None:
         super().__init__(detail)
@@ -276,7 +276,7 @@ class ClientGoneError(ServiceError):
 
 
 class OverloadedError(_RetryError):
-    """The load leaves no room for this budget."""
+    """The load leaves no time for this budget."""
 
     status = 429
     title = "Overloaded"

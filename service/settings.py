@@ -177,7 +177,7 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = Field(
         (),
         description="addresses or networks of proxies whose X-Forwarded-For is believed, comma "
-        "separated; none believes nobody",
+        "separated; none: from no proxy",
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (),

@@ -1,8 +1,9 @@
 """A few processes that decode what is not a plain JPEG, each served by a thread of its own.
 
 A decoder that takes too long, or too much memory, or crashes, ends its process: the request is
-refused, a successor is started, and nobody else notices. Jobs go in the order of their deadlines,
-where a client's recent decoding counts as lateness: who decodes much waits for who decodes little.
+refused, a successor is started, and no other request is affected. Jobs go in the order of their
+deadlines, where a client's recent decoding counts as lateness: a client that decodes much waits for
+one that decodes little.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _MAX_TINY_PIECES = 4096
 
 
 class _RefusedError(Exception):
-    """Ends the parser's work within the data at hand."""
+    """Ends the parser's work within the data it was given."""
 
 
 class BoundedProtocol(HttpToolsProtocol):

@@ -1,22 +1,43 @@
-"""Takes the pictures of the console that the documents show, from a service that is running.
+"""Takes every picture of a running service that the documents show, with a service of its own.
 
-Usage, on a machine that does nothing else: ``python docs/take_screenshots.py URL [BUDGET_MS]``
+Usage, from the repository, on a machine that does nothing else::
 
-It fails if the answer in the picture missed its budget: take it again on a quiet machine.
+    python -m docs.take_screenshots             # the console and the dashboards, about four minutes
+    python -m docs.take_screenshots --only console --budget-ms 25
+
+It needs chromium and, for the dashboards, prometheus. It fails if the answer in a picture missed
+its budget: then the machine was not quiet.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
-import sys
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import yaml
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-IMAGES = Path(__file__).parent / "images"
+from benchmarks.servers.our_service import OurService
+from benchmarks.servers.processes import free_port
+from docs.images.render_dashboards import draw_all
+from tests.docker.traffic import Traffic
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+EXAMPLES = ROOT / "service" / "http" / "web" / "assets" / "examples"
+RULES = ROOT / "docker" / "prometheus" / "rules"
 PATIENCE_MS = 180_000
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
-ATTEMPTS = 10
+ATTEMPTS = 20
+CALM_S, TRAFFIC_S, BURST_AT_S = 3.0, 100.0, 60.0
 
 
 def use_everything(page: Page) -> None:
@@ -46,9 +67,9 @@ def classify_in_time(page: Page, budget: str) -> None:
 
 
 def take(browser: Browser, url: str, name: str, *, width: int, theme: str, budget: str) -> None:
-    """The first screen for the README, then the whole page with every panel in use."""
+    """The first screen, then the whole page with every panel in use."""
     context = browser.new_context(
-        viewport={"width": width, "height": 800},
+        viewport={"width": width, "height": 844 if width < 500 else 900},
         color_scheme=theme,  # type: ignore[arg-type]
         reduced_motion="reduce",
     )
@@ -57,26 +78,105 @@ def take(browser: Browser, url: str, name: str, *, width: int, theme: str, budge
     page.goto(url)
     expect(page.locator(".predictions li")).to_have_count(5)
     classify_in_time(page, budget)
-    page.screenshot(path=IMAGES / f"{name}.png")
-    use_everything(page)
-    page.wait_for_timeout(3000)  # what the load taught the service is forgotten
-    classify_in_time(page, budget)
-    page.screenshot(path=IMAGES / f"{name}-all.png", full_page=True)
+    page.screenshot(path=IMAGES / f"console-{name}.png")
+    if name == "dark":
+        use_everything(page)
+        time.sleep(CALM_S)  # what the load taught the service is forgotten
+        classify_in_time(page, budget)
+        page.screenshot(path=IMAGES / f"console-{name}.png", full_page=True)
     context.close()
 
 
-def main(url: str, budget: str = "25") -> None:
-    """Light and dark on a desk, light on a phone."""
+def take_console(url: str, budget: str) -> None:
+    """Light on a desk, dark with every panel, light on a phone."""
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=list(FLAGS)
         )
-        take(browser, url, "console-light", width=1440, theme="light", budget=budget)
-        take(browser, url, "console-dark", width=1440, theme="dark", budget=budget)
-        take(browser, url, "console-phone", width=390, theme="light", budget=budget)
+        take(browser, url, "light", width=1440, theme="light", budget=budget)
+        take(browser, url, "phone", width=390, theme="light", budget=budget)
+        take(browser, url, "dark", width=1440, theme="dark", budget=budget)
         browser.close()
 
 
+@contextmanager
+def prometheus(service_port: int) -> Iterator[str]:
+    """A Prometheus that watches the service every second; its address."""
+    port = free_port()
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES / "*.yml")],
+        "scrape_configs": [
+            {
+                "job_name": "san-serve",
+                "static_configs": [{"targets": [f"127.0.0.1:{service_port}"]}],
+            }
+        ],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "prometheus.yml"
+        path.write_text(yaml.safe_dump(config))
+        process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={path}",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=error",
+            ]
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _await(f"{url}/-/ready")
+            yield url
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _await(url: str) -> None:
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise SystemExit(f"{url} does not answer.")
+
+
+def take_dashboards(service: OurService) -> None:
+    """A hundred seconds of the example photographs, with a burst after a minute."""
+    traffic = Traffic(
+        f"http://127.0.0.1:{service.port}",
+        [path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))],
+    )
+    traffic.learn_truth()
+    with prometheus(service.port) as url:
+        time.sleep(CALM_S)
+        start = time.time()
+        steady = threading.Thread(target=traffic.steady, args=(TRAFFIC_S,))
+        steady.start()
+        time.sleep(BURST_AT_S)
+        traffic.burst(2000)
+        steady.join()
+        draw_all(url, start, time.time())
+
+
+def main() -> None:
+    """Start a service and take what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", choices=("console", "dashboards"))
+    parser.add_argument("--budget-ms", default="25")
+    args = parser.parse_args()
+    # A key's worth of one client is half of the service; the burst is meant to be more than that.
+    with OurService(options=["--client-share", "1", "--agreement-fraction", "0.2"]) as service:
+        service.await_ready()
+        if args.only != "dashboards":
+            take_console(f"http://127.0.0.1:{service.port}", args.budget_ms)
+        if args.only != "console":
+            take_dashboards(service)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

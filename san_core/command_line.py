@@ -14,6 +14,30 @@ _WORDS = {"Path": "PATH", "int": "N", "float": "X", "str": "TEXT"}
 """By type: what stands for a value in the help."""
 
 
+_WANTED = {
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "bool_parsing": "must be true or false",
+    "less_than_equal": "must be at most {le}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "greater_than": "must be more than {gt}",
+    "literal_error": "must be one of {expected}",
+    "enum": "must be one of {expected}",
+}
+"""By pydantic's kind of error: the same in words of ours."""
+
+
+def what_is_wrong(error: Mapping[str, Any]) -> str:
+    """The end of a sentence about a value that pydantic refused."""
+    said = _WANTED.get(error["type"])
+    if said is None:
+        return f"cannot be {error['input']!r}: {error['msg']}"
+    wanted = said.format(**error.get("ctx", {})).replace("'", "").replace(" or ", ", ")
+    return f"{wanted}, not {error['input']!r}"
+
+
 def add_fields(
     parser: argparse.ArgumentParser,
     model: type[BaseModel],

@@ -261,7 +261,6 @@ class Settings(BaseSettings):
         "admin_keys",
         "trusted_proxies",
         "cors_origins",
-        "formats",
         mode="before",
     )
     @classmethod
@@ -269,6 +268,15 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(key for key in (part.strip() for part in value.split(",")) if key)
         return value
+
+    @field_validator("formats", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        """Take HEIC for HEIF, and small letters for capitals."""
+        names = cls._split(value)
+        if not isinstance(names, tuple):
+            return names
+        return tuple("HEIF" if name.upper() == "HEIC" else name.upper() for name in names)
 
     @field_validator("formats")
     @classmethod

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from san_core.command_line import add_fields, given_fields
+from san_core.command_line import add_fields, given_fields, what_is_wrong
 from service.errors import EngineLostError, SettingsError
 from service.settings import Settings
 
@@ -85,7 +85,7 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
         first = error.errors()[0]
         name = str(first["loc"][0])
         option = f"--{name.replace('_', '-')}" if name in given else f"{_PREFIX}{name.upper()}"
-        raise SettingsError(f"{option}: {first['msg']}, not {first['input']!r}.") from error
+        raise SettingsError(f"{option} {what_is_wrong(first)}.") from error
 
 
 def _check_variables() -> None:

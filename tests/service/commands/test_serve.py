@@ -39,6 +39,25 @@ def test_help_lists_every_setting_with_its_default_and_variable(parser):
         assert shown in text
 
 
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"port": "80000"}, "--port must be at most 65535, not '80000'."),
+        ({"port": "abc"}, "--port must be a whole number, not 'abc'."),
+        ({"engine": "tensorrt"}, "--engine must be one of auto, openvino, torch, not 'tensorrt'."),
+        ({"promise": "much"}, "--promise must be a number, not 'much'."),
+    ],
+)
+def test_a_wrong_value_is_told_in_words_of_ours(given, sentence):
+    with pytest.raises(SettingsError) as told:
+        serve.read_settings(given)
+    assert str(told.value) == sentence
+
+
+def test_formats_are_named_as_people_do():
+    assert serve.read_settings({"formats": "jpeg, png"}).formats == ("JPEG", "PNG")
+
+
 def test_keys_are_not_options(parser, capsys):
     with pytest.raises(SystemExit):
         parser.parse_args(["--api-keys", "secret"])

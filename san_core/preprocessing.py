@@ -229,7 +229,9 @@ class Preprocessing:
                     f"The crop ratio is {share}; give the share of the shorter side that the crop "
                     "keeps, above 0 and at most 1."
                 )
-        object.__setattr__(self, "crops", tuple(sorted(self.crops)))
+        # Pairs: from JSON they come as lists.
+        crops = sorted((resolution, share) for resolution, share in self.crops)
+        object.__setattr__(self, "crops", tuple(crops))
         if len({resolution for resolution, _ in self.crops}) < len(self.crops):
             raise PreprocessingError(f"The crops {self.crops} name a resolution twice.")
         if not all(map(math.isfinite, (*self.mean, *self.std))) or min(self.std) <= 0.0:

@@ -49,7 +49,7 @@ def _read(source: BinaryIO, size: int) -> bytes:
 
 def main() -> None:
     """Serve jobs until the parent closes the pipe."""
-    from PIL import Image
+    from PIL import AvifImagePlugin, Image
 
     from san_core.errors import ImageError, ImageTooLargeError
     from san_core.preprocessing import Preprocessing, decode
@@ -61,6 +61,7 @@ def main() -> None:
 
         pi_heif.register_heif_opener(thumbnails=False, decode_threads=1)
     Image.init()  # every plugin: later nothing can be opened
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # others could not be started
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the parent closes the pipe
     _give_up_rights(int(sys.argv[1]), int(sys.argv[2]), threads=heif)

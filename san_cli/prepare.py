@@ -49,13 +49,13 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.data is None:
         print("No labelled images were given, so the accuracy is not known: add --data DIR.")
+        print(f"Serve it: san serve {target}")
     else:
         limit = ["--limit", args.limit]
         both = ["--precisions", "float,int8", "--in-place"]
         code = _run("san_cli.evaluate", [target, "--data", args.data, *both, *limit])
         if code:
             return code
-    print(f"{target} is ready. Serve it: san serve {target}")
     return 0
 
 
@@ -64,5 +64,7 @@ def _run(module: str, arguments: list[object]) -> int:
     command = import_module(module)
     parser = argparse.ArgumentParser(prog=f"san {module.rpartition('.')[2]}")
     command.add_arguments(parser)
-    code: int = command.run(parser.parse_args([str(argument) for argument in arguments]))
+    args = parser.parse_args([str(argument) for argument in arguments])
+    args.part_of_more = True  # what comes next is not for the user to do
+    code: int = command.run(args)
     return code

@@ -88,9 +88,8 @@ def run(args: argparse.Namespace) -> int:
     batch = torch.cat(list(images_at(few, largest, preprocessing, device, workers=0)))
     shares = sensitivities(network, folded, largest, batch, ranges[largest])
     sensitive = {layer for layer, share in shares.items() if share > args.noise}
-    for layer in sorted(shares, key=lambda name: -shares[name])[:10]:
-        note = "  stays in float" if layer in sensitive | kept else ""
-        print(f"{layer:<40} {shares[layer]:9.2e} of the logits' power{note}")
+    for layer in sorted(sensitive | kept, key=lambda name: -shares[name]):
+        print(f"{layer} stays in float: int8 would add {shares[layer]:.1%} noise to the logits.")
     extras = {n: t for n, t in loaded.extras.items() if not n.startswith(f"{PREFIX}.")}
     for resolution, found in ranges.items():
         chosen = {n: r for n, r in found.items() if n not in sensitive | kept}
@@ -110,5 +109,6 @@ def run(args: argparse.Namespace) -> int:
     bundles.save(target, network.cpu(), manifest, dtype=stored_type(args.bundle), extras=extras)
     count = len(shares) - len(sensitive | kept)
     print(f"Wrote {target}: {count} of {len(shares)} layers in int8.")
-    print(f"Measure it: san evaluate {target} --data DIR --precisions float,int8 --in-place")
+    if not getattr(args, "part_of_more", False):
+        print(f"Measure it: san evaluate {target} --data DIR --precisions float,int8 --in-place")
     return 0

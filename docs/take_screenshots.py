@@ -82,6 +82,7 @@ def take(browser: Browser, url: str, name: str, *, width: int, theme: str, budge
     page.goto(url)
     expect(page.locator(".predictions li")).to_have_count(5)
     classify_in_time(page, budget)
+    page.evaluate("scrollTo(0, 0)")
     page.screenshot(path=IMAGES / f"console-{name}.png")
     if name == "dark":
         use_everything(page)

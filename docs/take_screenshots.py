@@ -18,10 +18,10 @@ import json
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,7 +41,10 @@ RULES = ROOT / "docker" / "prometheus" / "rules"
 PATIENCE_MS = 180_000
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 ATTEMPTS = 20
-CALM_S, TRAFFIC_S, BURST_AT_S = 3.0, 100.0, 60.0
+CALM_S = 3.0
+PHASES = ((60.0, 25.0), (20.0, 250.0), (20.0, 25.0))
+"""Seconds, and requests per second: little load, a burst, little load."""
+BUDGETS = (10, 20, 50, 50, 100)
 
 
 def use_everything(page: Page) -> None:
@@ -140,31 +143,38 @@ def prometheus(service_port: int) -> Iterator[str]:
             process.wait()
 
 
-def _await(url: str) -> None:
-    for _ in range(100):
+def _await(url: str, wanted: str = "") -> None:
+    for _ in range(200):
         try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if wanted in answer.read().decode():
+                    return
         except OSError:
-            time.sleep(0.2)
+            pass
+        time.sleep(0.2)
     raise SystemExit(f"{url} does not answer.")
 
 
 def take_dashboards(service: OurService) -> None:
-    """A hundred seconds of the example photographs, with a burst after a minute."""
+    """A hundred seconds of the example photographs, with a burst after a minute.
+
+    Requests come when they are due, whatever became of those before.
+    """
     traffic = Traffic(
         f"http://127.0.0.1:{service.port}",
         [path.read_bytes() for path in sorted(EXAMPLES.glob("*.jpg"))],
     )
     traffic.learn_truth()
     with prometheus(service.port) as url:
-        time.sleep(CALM_S)
-        start = time.time()
-        steady = threading.Thread(target=traffic.steady, args=(TRAFFIC_S,))
-        steady.start()
-        time.sleep(BURST_AT_S)
-        traffic.burst(2000)
-        steady.join()
+        _await(f"{url}/api/v1/query?query=up", '"1"')
+        traffic.each_kind()
+        start = due = time.time()
+        with ThreadPoolExecutor(64) as clients:
+            for seconds, rate in PHASES:
+                for number in range(int(seconds * rate)):
+                    time.sleep(max(0.0, due - time.time()))
+                    due += 1 / rate
+                    clients.submit(traffic.one, f"budget_ms={BUDGETS[number % len(BUDGETS)]}")
         draw_all(url, start, time.time())
 
 

@@ -52,6 +52,9 @@ COLOURS = {
     "impossible": NEUTRAL,
     "infeasible": NEUTRAL,
     "none": "#cfd8dc",
+    "failed": BAD,
+    "unavailable": NEUTRAL,
+    "disconnected": NEUTRAL,
 }
 """By what a series is about; others take the default colours."""
 
@@ -93,6 +96,8 @@ def draw(axes: Any, panel: dict[str, Any], url: str, start: float, end: float) -
         for series in ask(url, expr, start, end, 5):
             points = [(float(t) - start, float(v) * factor) for t, v in series["values"]]
             label = legend(target["legendFormat"], series["metric"])
+            if not any(value > 0 for _, value in points):
+                continue
             lines.append((label, [p[0] for p in points], [p[1] for p in points]))
     if stacked and lines:
         times = sorted({t for _, xs, _ in lines for t in xs})
@@ -112,7 +117,8 @@ def draw(axes: Any, panel: dict[str, Any], url: str, start: float, end: float) -
     axes.set_xlim(0, end - start)
     if unit == "percentunit":  # the last percent is what an objective is about
         shown = [y for _, _, ys in lines for y in ys if y == y]
-        axes.set_ylim(max(0.0, min(shown, default=0.0) - 2), 100.2)
+        low, high = min(shown, default=0.0), max(shown, default=100.0)
+        axes.set_ylim(*((low - 2, 100.2) if high > 50 else (0, 1.3 * high)))
     else:
         axes.set_ylim(0, None)
     axes.tick_params(labelsize=6)

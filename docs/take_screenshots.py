@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("console", "dashboards"))
     parser.add_argument("--budget-ms", default="25")
     args = parser.parse_args()
-    # A key's worth of one client is half of the service; the burst is meant to be more than that.
+    # All requests come from one address here: it may use the whole service.
     with OurService(options=["--client-share", "1", "--agreement-fraction", "0.2"]) as service:
         service.await_ready()
         if args.only != "dashboards":

@@ -125,8 +125,8 @@ train-smoke: $(READY) ## Train a tiny network on drawn shapes, to see every step
 		--batch-size 16 --learning-rate 0.01 --output runs/smoke/run --export runs/smoke/bundle.safetensors
 	$(BIN)/san describe runs/smoke/bundle.safetensors
 
-build: $(READY) ## Build the wheels of san-serve and of san-client alone into dist/
-	$(BIN)/python -m pip wheel --no-deps --wheel-dir dist . ./packaging/san-client
+build: $(SERVICE) ## Build the wheels of san-serve and of san-client alone into dist/
+	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist . ./packaging/san-client
 
 clean: ## Remove what builds, tests and runs leave behind
 	rm -rf build dist site htmlcov .coverage .coverage.* coverage.xml .pytest_cache .mypy_cache \

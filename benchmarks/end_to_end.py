@@ -51,20 +51,20 @@ def ceiling(it: Contest) -> dict[str, list[Callable[[], object]]]:
 def duel(
     peer: Peer,
     services: Sequence[OurService],
-    crew: OurService,
+    per_core: OurService,
     it: Contest,
     pace: Pace,
     alone: dict[str, list[Callable[[], object]]],
 ) -> list[dict[str, Any]]:
     """One peer against our services at the same resolution, in the same minutes.
 
-    `crew` is the first of them with a process per core: requests per second are those of the
+    `per_core` is the first of them with a process per core: requests per second are those of the
     better of the two, as they are of a peer's two setups.
     """
     body, found = it.body, []
     request = classify(body, resolution=it.resolution)
     ours = [Entrant(s.name, s, request) for s in services]
-    narrow, broad = ([Entrant(s.name, s, request) for s in (crew, *services)] for _ in range(2))
+    narrow, broad = ([Entrant(s.name, s, request) for s in (per_core, *services)] for _ in range(2))
     with contextlib.ExitStack() as running:
         entrants = []
         for engine in PeerEngine:
@@ -263,13 +263,13 @@ def main() -> None:
             services.append(running.enter_context(int8).await_ready())
         made.data["ours"] = every_resolution(services, it, pace)
         workers = str(available_cores())
-        crew = it.ours("--precision", "float", "--workers", workers, name="san-serve per core")
-        running.enter_context(crew).await_ready()
+        per_core = it.ours("--precision", "float", "--workers", workers, name="san-serve per core")
+        running.enter_context(per_core).await_ready()
         alone = ceiling(it)
         for peer in it.peers:
             print(f"{peer.title} …", flush=True)
             try:
-                made.data["duels"] += duel(peer, services, crew, it, pace, alone)
+                made.data["duels"] += duel(peer, services, per_core, it, pace, alone)
             except (ServerError, OSError) as error:
                 # One peer that does not start here must not cost the others their figures.
                 made.data["failed"][peer.title] = str(error)

@@ -5,7 +5,7 @@
 First the peers' capacities (the same OpenVINO network, both setups) name the best peer. Then open
 loop, Poisson and bursty arrivals, at fractions and multiples of that capacity: our service with the
 budget, the peer with nothing to say it to. In time is what the client sees. The load generator runs
-on the same cores as the servers; it is one process of raw sockets, the same for everybody, and its
+on the same cores as the servers; it is one process of raw sockets, the same for all, and its
 own share of the time is reported.
 """
 
@@ -173,7 +173,7 @@ def tell(made: Report, rival: str, budget_ms: float) -> None:
         "The load generator shares the cores: it took "
         f"{100 * max(r['generator_cpu'] for r in runs):.0f} % of one at most; it sent "
         f"{max(r['lag_p99'] for r in runs):.1f} ms late at worst (p99 of a run), which counts as "
-        "latency for everybody."
+        "latency for all."
     )
     for kind in Arrivals:
         mine, other = (gather(runs, kind, 2.0, name) for name in ("san-serve", rival))

@@ -131,7 +131,7 @@ def tell(made: Report) -> None:
     made.say(
         f"Complete (every point of the frontier built, measured and ready for batches) "
         f"{done['complete_s']:.0f} s after a first start: {done['complete_mb']:.0f} MB resident. "
-        "A resolution that nobody asked for before is answered in "
+        "A resolution that was never asked for is answered in "
         f"{statistics.median(done['cold_ms']):.0f} ms (median of {len(done['cold_ms'])})."
     )
     names = list(starts[FIRST][0]["phases"])

@@ -1,10 +1,12 @@
-"""Puts into the site what lives elsewhere: the README as its first page, policies, plots."""
+"""Puts into the site what lives elsewhere, and refuses figures that are not the results'."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
@@ -15,6 +17,19 @@ PAGES = {
     "CHANGELOG.md": "CHANGELOG.md",
     "LICENSE": "LICENSE.md",
 }
+
+
+def on_pre_build(**_: Any) -> None:
+    """Compare the figures between markers with what the benchmarks wrote."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.reporting.document import DOCUMENT, FRONT, README, fill
+
+    for page in (README, FRONT, DOCUMENT):
+        text = page.read_text(encoding="utf-8")
+        if fill(text, page) != text:
+            raise PluginError(
+                f"{page.name} has stale figures: python -m benchmarks.all --document renews them."
+            )
 
 
 def on_files(files: Files, config: Any) -> Files:

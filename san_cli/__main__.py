@@ -64,12 +64,12 @@ COMMANDS: Mapping[str, Command] = {
         "your own network",
     ),
     "prepare": Command(
-        "training.commands.prepare",
+        "san_cli.prepare",
         "Add int8 and measured accuracy to a bundle, in one go.",
         "your own network",
     ),
     "evaluate": Command(
-        "training.commands.evaluate",
+        "san_cli.evaluate",
         "Measure accuracy at every resolution and mode.",
         "one step at a time",
     ),

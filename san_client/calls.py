@@ -48,7 +48,7 @@ class Terms(TypedDict, total=False):
 def classify_call(
     manner: Manner, started_ms: float, image: bytes, **terms: Unpack[Terms]
 ) -> Conversation[Answer]:
-    """`POST /classify`, by a caller who began at `started_ms`."""
+    """`POST /classify`, by a caller that began at `started_ms`."""
     unknown = terms.keys() - Terms.__annotations__.keys()
     if unknown:
         raise TypeError(f"classify takes no {', '.join(sorted(unknown))}")

@@ -123,7 +123,7 @@ def limits(
     timeout_ms: float | None = None,
     on_miss: OnMiss = "answer",
 ) -> Limits:
-    """Who wants no late answer waits for nothing past the budget, unless `timeout_ms` says so."""
+    """With `refuse` nothing is waited for past the budget, unless `timeout_ms` says so."""
     patience = manner.timeout_ms
     if timeout_ms is not None:
         patience = timeout_ms

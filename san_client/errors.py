@@ -112,7 +112,7 @@ class ImpossibleBudgetError(ParameterError):
 
 
 class OverloadedError(ProblemError):
-    """The load leaves no room for this budget."""
+    """The load leaves no time for this budget."""
 
     temporary = True
 

@@ -1,13 +1,13 @@
 """The bundle: one `.safetensors` file with everything the service needs, and no pickle.
 
-The JSON manifest stands in the file's header under `san_manifest`; the tensors are those of the
+The JSON manifest is in the file's header under `san_manifest`; the tensors are those of the
 `ScaleAdaptiveNetwork`'s state dict under `network.`, plus extras under `extra.`. A tensor that
 equals another one, as the statistics of a lifted network's batch norms do, is stored once;
 `san_aliases` in the header says whose it is. Files are written beside their place and moved there,
 so a reader never sees half of one.
 
 Reading needs no torch: `read` gives the tensors as arrays, and the network is made of them when
-somebody asks for it.
+it is asked for.
 """
 
 from __future__ import annotations

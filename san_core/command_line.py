@@ -10,6 +10,32 @@ from pydantic import BaseModel
 from pydantic_settings import CliSettingsSource
 
 _SOURCE = "_fields"
+_WORDS = {"Path": "PATH", "int": "N", "float": "X", "str": "TEXT"}
+"""By type: what stands for a value in the help."""
+
+
+_WANTED = {
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "bool_parsing": "must be true or false",
+    "less_than_equal": "must be at most {le}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "greater_than": "must be more than {gt}",
+    "literal_error": "must be one of {expected}",
+    "enum": "must be one of {expected}",
+}
+"""By pydantic's kind of error: the same in words of ours."""
+
+
+def what_is_wrong(error: Mapping[str, Any]) -> str:
+    """The end of a sentence about a value that pydantic refused."""
+    said = _WANTED.get(error["type"])
+    if said is None:
+        return f"cannot be {error['input']!r}: {error['msg']}"
+    wanted = said.format(**error.get("ctx", {})).replace("'", "").replace(" or ", ", ")
+    return f"{wanted}, not {error['input']!r}"
 
 
 def add_fields(
@@ -37,10 +63,17 @@ def add_fields(
         name = options["dest"]
         if name in without:
             return
-        text = str(options.get("help", "")).replace("(default: null)", "(default: none)")
+        field = model.model_fields[name]
+        notes = [f"default: {_shown(field.default)}"]
+        if "by default" in str(field.description):
+            notes = []
         if env_prefix is not None:
-            text = f"{text.removesuffix(')')}; {env_prefix}{name.upper()})"
-        heading[name].add_argument(*flags, **{**options, "help": text})
+            notes.append(f"{env_prefix}{name.upper()}")
+        text = f"{field.description} ({'; '.join(notes)})" if notes else str(field.description)
+        changed = {"help": text.replace("%", "%%")}
+        if kind := options.get("metavar"):
+            changed["metavar"] = "A,B" if kind.startswith("tuple") else _WORDS.get(kind, kind)
+        heading[name].add_argument(*flags, **{**options, **changed})
 
     parser.allow_abbrev = False  # an option must not pass for a longer one that it begins
     source: CliSettingsSource[Any] = CliSettingsSource(
@@ -53,6 +86,20 @@ def add_fields(
         case_sensitive=True,
     )
     parser.set_defaults(**{_SOURCE: source})
+
+
+def _shown(default: object) -> str:
+    """A default as one would type it."""
+    match default:
+        case None | () | "":
+            return "none"
+        case bool():
+            return "on" if default else "off"
+        case tuple():
+            return ",".join(map(str, default))
+        case float():
+            return f"{default:g}"
+    return str(default)
 
 
 def given_fields(args: argparse.Namespace) -> dict[str, Any]:

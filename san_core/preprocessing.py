@@ -110,7 +110,7 @@ def foreign_format(head: bytes) -> str:
     if text.startswith((b"<svg", b"<?xml")):
         return "SVG"
     if head[4:8] == b"ftyp":
-        return "HEIF or AVIF"
+        return "AVIF" if head[8:12] in (b"avif", b"avis") else "HEIF"
     signatures = {
         b"%PDF": "PDF",
         b"%!PS": "PostScript",
@@ -203,7 +203,9 @@ class Preprocessing:
                     f"The crop ratio is {share}; give the share of the shorter side that the crop "
                     "keeps, above 0 and at most 1."
                 )
-        object.__setattr__(self, "crops", tuple(sorted(self.crops)))
+        # Pairs: from JSON they come as lists.
+        crops = sorted((resolution, share) for resolution, share in self.crops)
+        object.__setattr__(self, "crops", tuple(crops))
         if len({resolution for resolution, _ in self.crops}) < len(self.crops):
             raise PreprocessingError(f"The crops {self.crops} name a resolution twice.")
         if not all(map(math.isfinite, (*self.mean, *self.std))) or min(self.std) <= 0.0:

@@ -123,7 +123,7 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
 
 
 def _on_gpu(settings: Settings, bundle: Bundle) -> Engine:
-    """CUDA graphs; on the CPU if nobody named the GPU and it cannot be used: full, or broken."""
+    """CUDA graphs; on the CPU if the GPU was not named and cannot be used: full, or broken."""
     from service.engines.cuda.engine import CudaEngine
 
     try:

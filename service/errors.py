@@ -24,8 +24,8 @@ SanError                             san_core
     ├── ParameterError               422  a parameter is missing, unknown or out of range
     ├── ImpossibleBudgetError        422  no point is that fast, and the client said refuse
     ├── HeadersTooLargeError         431  too many headers, or too large ones
-    ├── OverloadedError              429  Retry-After: the load leaves no room for this budget
-    ├── ClientGoneError              499  nobody is left to answer; never sent
+    ├── OverloadedError              429  Retry-After: the load leaves no time for this budget
+    ├── ClientGoneError              499  the client is gone; never sent
     ├── ExpiredError                 429  Retry-After: admitted, but too late when its turn came
     ├── NotFiniteError               500  a network computed something that is not a number
     ├── NotReadyError                503  Retry-After: still measuring this host
@@ -40,7 +40,6 @@ One middleware, `Problems`, turns each of them and anything unforeseen into RFC 
 from __future__ import annotations
 
 import math
-from http import HTTPStatus
 from typing import Any, ClassVar
 
 import orjson
@@ -48,6 +47,7 @@ import orjson
 from san_core.errors import (
     ImageError,
     ImageTooLargeError,
+    NotAnImageError,
     ResolutionError,
     SanError,
     UnsupportedFormatError,
@@ -55,13 +55,14 @@ from san_core.errors import (
 
 PROBLEM_JSON = "application/problem+json"
 
-STATUS_OF_CORE: dict[type[SanError], int] = {
-    ImageTooLargeError: 413,
-    UnsupportedFormatError: 415,
-    ImageError: 400,
-    ResolutionError: 422,
+STATUS_OF_CORE: dict[type[SanError], tuple[int, str]] = {
+    ImageTooLargeError: (413, "The image is too large"),
+    UnsupportedFormatError: (415, "This image format is not decoded here"),
+    NotAnImageError: (400, "This is not an image"),
+    ImageError: (400, "The image is damaged"),
+    ResolutionError: (422, "This resolution cannot be used"),
 }
-"""san_core knows no HTTP; the first class here that an error is an instance of gives its status."""
+"""san_core knows no HTTP; the first class here that an error is an instance of gives both."""
 
 
 class SettingsError(SanError):
@@ -252,7 +253,7 @@ class ImpossibleBudgetError(ServiceError):
 
 
 class _RetryError(ServiceError):
-    """Something that passes: the answer says when to come back."""
+    """Something that passes: the answer says when to try again."""
 
     def __init__(self, detail: str, retry_after_ms: float = 1000.0) -> None:
         super().__init__(detail)
@@ -275,7 +276,7 @@ class ClientGoneError(ServiceError):
 
 
 class OverloadedError(_RetryError):
-    """The load leaves no room for this budget."""
+    """The load leaves no time for this budget."""
 
     status = 429
     title = "Overloaded"
@@ -359,8 +360,8 @@ class Problem:
         if isinstance(error, ServiceError):
             self.status, title, detail = error.status, error.title, str(error)
             members, self.headers = error.members(), error.headers()
-        elif isinstance(error, SanError) and (status := _core_status(error)):
-            self.status, title, detail = status, HTTPStatus(status).phrase, str(error)
+        elif isinstance(error, SanError) and (found := _of_core(error)):
+            (self.status, title), detail = found, str(error)
         else:
             # What went wrong inside is for the log; the client gets an id to quote.
             error = ServiceError()
@@ -380,5 +381,5 @@ class Problem:
         )
 
 
-def _core_status(error: SanError) -> int | None:
-    return next((s for kind, s in STATUS_OF_CORE.items() if isinstance(error, kind)), None)
+def _of_core(error: SanError) -> tuple[int, str] | None:
+    return next((found for kind, found in STATUS_OF_CORE.items() if isinstance(error, kind)), None)

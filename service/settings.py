@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, IPvAnyNetwork, SecretStr, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MEGA = 1_000_000
-ImageFormat = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"]
+ImageFormat = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "HEIF"]
 
 
 class Settings(BaseSettings):
@@ -127,7 +129,7 @@ class Settings(BaseSettings):
         ("JPEG", "PNG", "WEBP"),
         min_length=1,
         description="image formats taken, comma separated; can be JPEG, PNG, WEBP, GIF, BMP, TIFF, "
-        "PPM, AVIF",
+        "PPM, AVIF, HEIF (with the extra `heif`)",
     )
     max_decode_ms: float = Field(
         250.0,
@@ -175,7 +177,7 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = Field(
         (),
         description="addresses or networks of proxies whose X-Forwarded-For is believed, comma "
-        "separated; none believes nobody",
+        "separated; none: from no proxy",
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
@@ -259,7 +261,6 @@ class Settings(BaseSettings):
         "admin_keys",
         "trusted_proxies",
         "cors_origins",
-        "formats",
         mode="before",
     )
     @classmethod
@@ -267,6 +268,24 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(key for key in (part.strip() for part in value.split(",")) if key)
         return value
+
+    @field_validator("formats", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        """Take HEIC for HEIF, and small letters for capitals."""
+        names = cls._split(value)
+        if not isinstance(names, tuple):
+            return names
+        return tuple("HEIF" if name.upper() == "HEIC" else name.upper() for name in names)
+
+    @field_validator("formats")
+    @classmethod
+    def _decodable(cls, formats: tuple[ImageFormat, ...]) -> tuple[ImageFormat, ...]:
+        if "HEIF" in formats and find_spec("pi_heif") is None:
+            raise PydanticCustomError(
+                "missing", "HEIF needs pi-heif, pip install 'san-serve[heif]'"
+            )
+        return formats
 
     @property
     def max_body_bytes(self) -> int:

@@ -14,7 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from san_core.command_line import add_fields
+from san_core.command_line import add_fields, what_is_wrong
 from san_core.errors import ResolutionError
 from san_core.network.network_config import MetaLearnerKind
 from san_core.resolution import check_trained
@@ -157,9 +157,7 @@ def make_recipe(*layers: dict[str, Any]) -> Recipe:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise RecipeError(
-            f"The recipe's field {where!r} cannot be {first['input']!r}: {first['msg']}."
-        ) from error
+        raise RecipeError(f"The recipe's field {where!r} {what_is_wrong(first)}.") from error
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,4 +165,4 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipe", metavar="NAME", help=f"{', '.join(recipe_names())}, or a TOML file"
     )
-    add_fields(parser, Recipe, groups={"architecture": "fields of the recipe"})
+    add_fields(parser, Recipe, groups={"architecture": "fields of the recipe, for experiments"})

@@ -14,7 +14,7 @@ from training.errors import RecipeError
 
 @dataclass(frozen=True)
 class Group:
-    """Who this process is among those of the run."""
+    """Which process of the run this is."""
 
     rank: int
     size: int

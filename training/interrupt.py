@@ -11,7 +11,7 @@ _GRACE = 30
 
 
 class StopRequest:
-    """Whether somebody asked the run to stop."""
+    """Whether the run was asked to stop."""
 
     def __init__(self) -> None:
         self.requested = False

@@ -229,6 +229,7 @@ def train(
             group,
             folder,
             validate=validate if task.validation else None,
+            judged="agreement with the teacher" if task.teacher_labels else "validation top-1",
             bar=bar,
             stop=stop,
         )
@@ -254,7 +255,10 @@ def train(
                 accuracy=() if task.teacher_labels else tuple(measured.values()),
                 dtype=task.stored_as,
             )
-            bar.say(f"Wrote {bundle}.")
+            bar.say(
+                f"Wrote {bundle}. Add int8 and measured accuracy: "
+                f"san prepare {bundle} --data LABELLED -o ready.safetensors"
+            )
     if group.is_main:
         _draw_curves(folder)
     group.barrier()

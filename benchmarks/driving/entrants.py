@@ -27,7 +27,7 @@ class Pace:
 
 @dataclass
 class Entrant:
-    """Somebody to be asked, and what it took each round."""
+    """A server to be asked, and what it took each round."""
 
     name: str
     server: Server

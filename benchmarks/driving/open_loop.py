@@ -1,4 +1,4 @@
-"""Driving a server with many connections: open loop (arrivals wait for nobody) and closed loop.
+"""Driving a server with many connections: open loop (arrivals never wait) and closed loop.
 
 One process, one event loop, no HTTP library. A request's latency counts from when it was due, so
 what waits in this process, or in a server's backlog, counts as waiting. Connections are kept and

@@ -47,7 +47,7 @@ def _head(method: str, path: str, headers: dict[str, str]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, head and body, unparsed until somebody asks."""
+    """Status, head and body, unparsed until it is asked for."""
 
     status: int
     head: bytes

@@ -41,16 +41,19 @@ def on_time(result: dict[str, Any], server: str, load: float) -> float:
     return 100 * median(found)
 
 
-def servers(result: dict[str, Any]) -> tuple[str, str]:
-    """Ours and the best peer."""
-    names = {run["server"] for run in result["runs"]}
-    return "san-serve", next(name for name in sorted(names) if name != "san-serve")
+OURS = "san-serve"
+
+
+def peers(result: dict[str, Any], load: float) -> list[str]:
+    """The other servers of a run, the one with the most answers in time first."""
+    names = {run["server"] for run in result["runs"]} - {OURS}
+    return sorted(names, key=lambda name: (-on_time(result, name, load), name))
 
 
 def _load(at: float) -> Callable[[dict[str, Any]], tuple[str, str]]:
     def found(result: dict[str, Any]) -> tuple[str, str]:
-        ours, peer = servers(result)
-        return (f"{on_time(result, ours, at):.1f} %", f"{on_time(result, peer, at):.1f} % ({peer})")
+        peer = peers(result, at)[0]
+        return (f"{on_time(result, OURS, at):.1f} %", f"{on_time(result, peer, at):.1f} % ({peer})")
 
     return found
 
@@ -95,24 +98,23 @@ def rows() -> str:
 
 
 def readme() -> str:
-    """The README's rows: in time and accuracy at 1x and 2x, ours and the best peer's."""
+    """The README's rows: in time and accuracy at 1x and 2x, of every server in the run."""
     result = read("load")
     if result is None:
         return "Not measured yet: `make bench BENCH=load`.\n"
-    ours, peer = servers(result)
     found = [
         [
-            name,
+            f"**{server}**" if server == OURS else server,
             *(f"{on_time(result, server, load):.1f} %" for load in (1.0, 2.0)),
             *(f"{100 * accuracy(result, server, load):.1f} %" for load in (1.0, 2.0)),
         ]
-        for name, server in (("**san-serve**", ours), (peer, peer))
+        for server in (OURS, *peers(result, 1.0))
     ]
     head = ["requests with a budget of 50 ms", "in time at 1x load", "at 2x"]
-    peers = ", ".join(dict.fromkeys(name.split()[0] for name in result["capacities"]))
+    tried = ", ".join(dict.fromkeys(name.split()[0] for name in result["capacities"]))
     return (
         table([*head, "accuracy of the answers at 1x", "at 2x"], found)
-        + f"\n\n1x is what the best of the peers ({peers}) can serve. It queues without a limit, "
+        + f"\n\n1x is what the best of the peers ({tried}) can serve. It queues without a limit, "
         f"as it does by default. `{result['command']}`, {result['date']}."
     )
 
@@ -127,7 +129,7 @@ def accuracy(result: dict[str, Any], server: str, load: float) -> float:
 
 
 def figure(path: Path = FIGURE) -> None:
-    """Requests answered in time as load grows, ours and the best peer's."""
+    """Requests answered in time as load grows, ours and the peers'."""
     result = read("load")
     if result is None:
         return
@@ -138,8 +140,8 @@ def figure(path: Path = FIGURE) -> None:
     from matplotlib import pyplot
 
     shape, axes = pyplot.subplots(figsize=(8, 3.2))
-    ours, peer = servers(result)
-    for server, colour, width in ((peer, "#9aa6b8", 2.5), (ours, "#3d50d0", 3.5)):
+    styles = [(peer, "#9aa6b8", 2.5) for peer in peers(result, 1.0)]
+    for server, colour, width in (*styles, (OURS, "#3d50d0", 3.5)):
         values = [on_time(result, server, load) for load in _LOADS]
         axes.plot(_LOADS, values, "o-", color=colour, linewidth=width)
         axes.annotate(

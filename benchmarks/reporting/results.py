@@ -1,7 +1,7 @@
 """What a benchmark leaves behind: JSON with everything, Markdown for people, a plot.
 
 `benchmarks/results/NAME.{json,md,png}`; a `--quick` run writes beside it, under `.cache/`, so that
-a smoke test never replaces figures that somebody cites.
+a smoke test never replaces figures that are cited.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class ServerError(RuntimeError):
 
 
 def free_port() -> int:
-    """A port nobody listens on right now."""
+    """A port that is free right now."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

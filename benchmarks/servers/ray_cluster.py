@@ -71,7 +71,7 @@ class Cluster:
         )
 
     def _is_up(self) -> bool:
-        """Whether the node started; it ends by itself if somebody else took one of its ports."""
+        """Whether the node started; it ends by itself if another process took one of its ports."""
         deadline = time.monotonic() + _START_S
         while self._ray.poll() is None and time.monotonic() < deadline:
             if "Ray runtime started" in (self._folder / "ray.log").read_text():

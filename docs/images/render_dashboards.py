@@ -26,6 +26,37 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).parent
 DASHBOARDS = HERE.parents[1] / "docker" / "grafana" / "dashboards"
 COLUMNS = 3
+TOLD = {
+    "latency-and-budgets": (
+        "Budgets",
+        "Budgets kept",
+        "Latency of answers",
+        "Outcomes",
+        "Where the time goes",
+        "Queue",
+    ),
+    "accuracy": ("Expected accuracy served", "Resolution mix", "Accuracy given up to load"),
+    "weights": ("Hits and misses", "Bytes", "Time to make a network ready"),
+}
+"""Panels that tell what a burst does; the dashboards have more."""
+GOOD, BAD, NEUTRAL, WARNING = "#2f9e62", "#d64545", "#9aa0a6", "#e8a33d"
+COLOURS = {
+    "met": GOOD,
+    "answered": GOOD,
+    "missed": BAD,
+    "late": WARNING,
+    "refused": WARNING,
+    "overloaded": WARNING,
+    "expired": BAD,
+    "rejected": NEUTRAL,
+    "impossible": NEUTRAL,
+    "infeasible": NEUTRAL,
+    "none": "#cfd8dc",
+    "failed": BAD,
+    "unavailable": NEUTRAL,
+    "disconnected": NEUTRAL,
+}
+"""By what a series is about; others take the default colours."""
 
 
 def ask(url: str, expr: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
@@ -65,52 +96,63 @@ def draw(axes: Any, panel: dict[str, Any], url: str, start: float, end: float) -
         for series in ask(url, expr, start, end, 5):
             points = [(float(t) - start, float(v) * factor) for t, v in series["values"]]
             label = legend(target["legendFormat"], series["metric"])
+            if not any(value > 0 for _, value in points):
+                continue
             lines.append((label, [p[0] for p in points], [p[1] for p in points]))
     if stacked and lines:
         times = sorted({t for _, xs, _ in lines for t in xs})
         rows = [[dict(zip(xs, ys, strict=True)).get(t, 0.0) for t in times] for _, xs, ys in lines]
-        axes.stackplot(times, rows, labels=[label for label, _, _ in lines], alpha=0.8)
+        names = [label for label, _, _ in lines]
+        colours = [COLOURS.get(name) for name in names]
+        given = {"colors": colours} if all(colours) else {}
+        axes.stackplot(times, rows, labels=names, alpha=0.85, **given)
     else:
         for label, xs, ys in lines:
-            axes.plot(xs, ys, label=label, linewidth=1.4)
+            axes.plot(xs, ys, label=label, linewidth=1.4, color=COLOURS.get(label))
     if not lines:
         empty = panel["fieldConfig"]["defaults"]["noValue"]
         axes.text(0.5, 0.5, empty, ha="center", transform=axes.transAxes, color="grey")
     axes.set_title(panel["title"], fontsize=9, loc="left")
     axes.set_ylabel(name, fontsize=7)
     axes.set_xlim(0, end - start)
-    rows_of_legend = (len(lines) + 1) // 2
-    # Room for the legend above the data.
-    axes.set_ylim(0, axes.get_ylim()[1] * (1 + 0.11 * min(rows_of_legend, 7)))
+    if unit == "percentunit":  # the last percent is what an objective is about
+        shown = [y for _, _, ys in lines for y in ys if y == y]
+        low, high = min(shown, default=0.0), max(shown, default=100.0)
+        axes.set_ylim(*((low - 2, 100.2) if high > 50 else (0, 1.3 * high)))
+    else:
+        axes.set_ylim(0, None)
     axes.tick_params(labelsize=6)
     axes.grid(alpha=0.25)
     if any(label for label, _, _ in lines):
-        axes.legend(fontsize=5, ncols=2, loc="upper left", framealpha=0.6)
+        axes.legend(fontsize=6, ncols=4, loc="lower left", bbox_to_anchor=(0, -0.34), frameon=False)
+
+
+def draw_all(url: str, start: float, end: float) -> None:
+    """One picture per dashboard."""
+    for path in sorted(DASHBOARDS.glob("*.json")):
+        board = json.loads(path.read_text())
+        by_title = {panel["title"]: panel for panel in board["panels"]}
+        shown = [by_title[title] for title in TOLD[path.stem]]
+        height = -(-len(shown) // COLUMNS)
+        figure, grid = plt.subplots(height, COLUMNS, figsize=(13, 2.9 * height), squeeze=False)
+        for axes, panel in zip(grid.flat, shown, strict=True):
+            draw(axes, panel, url, start, end)
+        figure.suptitle(f"{board['title']} (drawn from Prometheus data, seconds)", fontsize=11)
+        figure.tight_layout(rect=(0, 0, 1, 0.98))
+        target = HERE / f"dashboard-{path.stem}.png"
+        figure.savefig(target, dpi=100)
+        plt.close(figure)
+        sys.stdout.write(f"{target.name}\n")
 
 
 def main() -> int:
-    """One picture per dashboard."""
+    """Draw the last minutes of a Prometheus."""
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--end", type=float, default=time.time(), help="seconds since 1970")
     args = parser.parse_args()
-    start = args.end - 60 * args.minutes
-    for path in sorted(DASHBOARDS.glob("*.json")):
-        board = json.loads(path.read_text())
-        shown = [panel for panel in board["panels"] if panel["type"] == "timeseries"]
-        height = -(-len(shown) // COLUMNS)
-        figure, grid = plt.subplots(height, COLUMNS, figsize=(13, 2.4 * height), squeeze=False)
-        for axes, panel in zip(grid.flat, shown, strict=False):
-            draw(axes, panel, args.url, start, args.end)
-        for axes in list(grid.flat)[len(shown) :]:
-            axes.axis("off")
-        figure.suptitle(f"{board['title']} (drawn from Prometheus data, seconds)", fontsize=11)
-        figure.tight_layout(rect=(0, 0, 1, 0.98))
-        target = HERE / f"dashboard-{path.stem}.png"
-        figure.savefig(target, dpi=80)
-        plt.close(figure)
-        sys.stdout.write(f"{target.name}\n")
+    draw_all(args.url, args.end - 60 * args.minutes, args.end)
     return 0
 
 

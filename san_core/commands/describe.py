@@ -21,7 +21,13 @@ HELP = "Show what a bundle holds."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("bundle", nargs="?", type=Path, help="default: the embedded one")
+    parser.add_argument(
+        "bundle",
+        nargs="?",
+        type=Path,
+        metavar="BUNDLE",
+        help="the bundle to describe (default: the embedded one)",
+    )
     parser.add_argument(
         "--all", action="store_true", help="every mode and precision, not the best per resolution"
     )
@@ -42,7 +48,8 @@ def best(accuracy: Sequence[Accuracy]) -> list[Accuracy]:
 
 
 def _macs(network: ScaleAdaptiveNetwork | None, resolution: int) -> str:
-    return "-" if network is None else f"{cost(network, resolution).macs / 1e6:.0f}"
+    """The column of multiply-adds; nothing without torch, which counts them."""
+    return "" if network is None else f" {cost(network, resolution).macs / 1e6:>7.0f}"
 
 
 def describe(bundle: Bundle, *, every: bool = False) -> str:
@@ -70,22 +77,21 @@ def describe(bundle: Bundle, *, every: bool = False) -> str:
     if sources:
         facts["measured on"] = "; ".join(sources)
     lines = [f"{name:<14} {value}" for name, value in facts.items()]
+    head = "" if network is None else f" {'MMACs':>7}"
     lines += [
         "",
-        f"{'resolution':<22} {'mode':<10} {'prec.':<6} {'MMACs':>7} {'top-1':>7} {'top-5':>7}",
+        f"{'resolution':<22} {'mode':<10} {'prec.':<6}{head} {'top-1':>7} {'top-5':>7}",
     ]
     shown = manifest.accuracy if every else best(manifest.accuracy)
     for a in sorted(shown, key=lambda a: a.point, reverse=True):
         where = f"{a.resolution} {provenance(a.resolution, config.resolutions)}"
         macs = _macs(network, a.resolution)
-        lines.append(
-            f"{where:<22} {a.mode:<10} {a.precision:<6} {macs:>7} {a.top1:7.2%} {a.top5:7.2%}"
-        )
+        lines.append(f"{where:<22} {a.mode:<10} {a.precision:<6}{macs} {a.top1:7.2%} {a.top5:7.2%}")
     if len(shown) < len(manifest.accuracy):
         lines.append(f"{len(manifest.accuracy) - len(shown)} more with --all")
     if not manifest.accuracy:
         lines += [
-            f"{f'{r} trained':<22} {'-':<10} {'-':<6} {_macs(network, r):>7}"
+            f"{f'{r} trained':<22} {'-':<10} {'-':<6}{_macs(network, r)}"
             f" {'not measured: run san prepare':>30}"
             for r in config.resolutions
         ]

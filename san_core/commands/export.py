@@ -15,8 +15,16 @@ HELP = "Write the main network of one (resolution, mode) as ONNX or safetensors.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("bundle", type=Path, nargs="?", help="default: the embedded one")
-    parser.add_argument("--resolution", type=int, required=True, help="image size in pixels")
+    parser.add_argument(
+        "bundle",
+        type=Path,
+        nargs="?",
+        metavar="BUNDLE",
+        help="the bundle to take it from (default: the embedded one)",
+    )
+    parser.add_argument(
+        "--resolution", type=int, required=True, metavar="PX", help="image size in pixels"
+    )
     parser.add_argument(
         "--mode",
         type=Mode,
@@ -25,9 +33,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how weights between trained sizes are made (default: proxy)",
     )
     parser.add_argument(
-        "--format", choices=["onnx", "safetensors"], default="onnx", help="default: onnx"
+        "--format",
+        choices=["onnx", "safetensors"],
+        default="onnx",
+        help="kind of file (default: onnx)",
     )
-    parser.add_argument("-o", "--output", type=Path, help="default: NAME-RESOLUTION-MODE.FORMAT")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the file to write (default: NAME-RESOLUTION-MODE.FORMAT)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,13 +10,24 @@ from san_core.network.official_checkpoint import ARCHITECTURES, read_official
 
 HELP = "Turn a checkpoint of the paper's published code into a bundle."
 
+EXAMPLES = """examples:
+  san import-official checkpoint.pth --arch resnet18 -o official.safetensors"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("checkpoint", type=Path, metavar="FILE")
-    parser.add_argument("--arch", choices=ARCHITECTURES, required=True)
-    parser.add_argument("--classes", type=Path, help="text file with one class name a line")
-    parser.add_argument("-o", "--output", type=Path, help="default: FILE with .safetensors")
+    parser.add_argument("checkpoint", type=Path, metavar="FILE", help="the checkpoint to read")
+    parser.add_argument("--arch", choices=ARCHITECTURES, required=True, help="its architecture")
+    parser.add_argument(
+        "--classes", type=Path, metavar="FILE", help="text file with one class name a line"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="BUNDLE",
+        help="the bundle to write (default: FILE with .safetensors)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

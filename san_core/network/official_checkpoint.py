@@ -35,13 +35,25 @@ def read_official(path: Path | str, architecture: str) -> ScaleAdaptiveNetwork:
     return from_official(_read_state_dict(Path(path)), architecture)
 
 
+_SAVED_BY_TORCH = (b"PK", b"\x80\x02")
+"""How a file of torch.save begins: a zip archive or, of old, a pickle."""
+
+
+def _begins(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(2)
+
+
 def unreadable_weights(path: Path, error: Exception) -> str:
     """Why a file that should hold weights could not be read, in a sentence with the cure.
 
     What torch says of it is about torch, not about the file.
     """
     cure = "Save model.state_dict() with safetensors or torch.save, and nothing else with it."
-    if isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error):
+    if path.is_dir():
+        return f"{path} is a folder; name the file of weights in it."
+    refused = isinstance(error, pickle.UnpicklingError) and "weights_only" in str(error)
+    if refused and _begins(path) in _SAVED_BY_TORCH:
         return f"{path} holds a pickled module, not a state dict; that is never loaded. {cure}"
     if isinstance(error, OSError) and error.strerror:
         return f"{path} cannot be read: {error.strerror}."

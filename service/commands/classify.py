@@ -117,6 +117,7 @@ class _File:
 async def _classify(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
     """By the service's own pipeline, without HTTP."""
     from service.app import make_service
+    from service.images.formats import decodable
     from service.request.terms import parse_budget, parse_terms
     from service.settings import Settings
 
@@ -125,7 +126,12 @@ async def _classify(args: argparse.Namespace, path: Path | None, images: list[Pa
     names = ("budget_ms", "top_k", "resolution", "mode", "precision")
     given = [(name, getattr(args, name)) for name in names]
     terms = parse_terms([(name, str(value)) for name, value in given if value is not None])
-    options: dict[str, Any] = {"bundle": path, "agreement_fraction": 0, "access_log": False}
+    options: dict[str, Any] = {
+        "bundle": path,
+        "agreement_fraction": 0,
+        "access_log": False,
+        "formats": decodable(),
+    }
     service = make_service(Settings(**options))
     failed = 0
     await service.start()
@@ -151,7 +157,7 @@ async def _classify(args: argparse.Namespace, path: Path | None, images: list[Pa
 
 
 async def _ready(service: Service) -> None:
-    """Wait until the service has measured this machine, and say so where somebody looks."""
+    """Wait until the service has measured this machine, and say so on a terminal."""
     told = False
     while not service.is_ready:
         if service.failure:

@@ -30,24 +30,52 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("trace", help="a recording, or a scenario such as poisson-1 or gamma4-2")
     parser.add_argument(
-        "--policy", action="append", metavar="NAME", help="may be repeated; all if none is named"
-    )
-    parser.add_argument("--host", type=Path, help="a latency-….json of a host; a 2-core one if not")
-    parser.add_argument("--speed", type=float, default=1.0, help="times the traffic")
-    parser.add_argument("--cores", type=int, help="cores of the machine")
-    parser.add_argument("--budget-ms", type=float, help="this budget for every request")
-    parser.add_argument("--seconds", type=float, default=8.0, help="length of a drawn scenario")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--replicas", type=int, default=1, help="as many machines, and as many times the traffic"
+        "trace", metavar="TRACE", help="a recording, or a scenario such as poisson-1 or gamma4-2"
     )
     parser.add_argument(
-        "--router", action="append", metavar="NAME", help="may be repeated; all if none is named"
+        "--policy", action="append", metavar="NAME", help="may be repeated (default: all)"
     )
     parser.add_argument(
-        "--paces", default="1", help="of the replicas in turn: 1,1,1,2.5 makes one in four slow"
+        "--host",
+        type=Path,
+        metavar="FILE",
+        help="what a host measured, latency-….json of its cache folder (default: a 2-core one)",
+    )
+    parser.add_argument(
+        "--speed", type=float, default=1.0, metavar="X", help="times the traffic (default: 1)"
+    )
+    parser.add_argument(
+        "--cores", type=int, metavar="N", help="cores of the machine (default: as measured)"
+    )
+    parser.add_argument(
+        "--budget-ms", type=float, metavar="MS", help="one budget for all (default: as recorded)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=8.0,
+        metavar="S",
+        help="length of a drawn scenario (default: 8)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of a drawn scenario (default: 1)"
+    )
+    parser.add_argument(
+        "--replicas",
+        type=int,
+        default=1,
+        metavar="N",
+        help="as many machines, and as many times the traffic (default: 1)",
+    )
+    parser.add_argument(
+        "--router", action="append", metavar="NAME", help="may be repeated (default: all)"
+    )
+    parser.add_argument(
+        "--paces",
+        default="1",
+        metavar="X,X",
+        help="of the replicas in turn: 1,1,1,2.5 makes one in four slow (default: 1)",
     )
 
 

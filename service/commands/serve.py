@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from san_core.command_line import add_fields, given_fields
+from san_core.command_line import add_fields, given_fields, what_is_wrong
 from service.errors import EngineLostError, SettingsError
 from service.settings import Settings
 
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HELP = "Serve a bundle over HTTP: POST /classify?budget_ms=20 with an image as the body."
+HELP = """Serve a bundle over HTTP: POST /classify?budget_ms=20 with an image as the body.
+
+Every option is also a variable of the environment, as named in brackets."""
+
+EXAMPLES = """examples:
+  san serve
+  san serve mine.safetensors --port 9000
+  san serve --host 0.0.0.0 --api-keys-file keys.txt
+  SAN_PORT=9000 san serve"""
 
 _GROUPS = {
     "bundle": "what is served, and where",
@@ -57,15 +65,15 @@ _EXIT_WITHIN_S = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One option per setting, with its default and its variable."""
+    parser.usage = "san serve [BUNDLE] [--port N] [--option VALUE …]"
     parser.add_argument(
         "positional_bundle", nargs="?", type=Path, metavar="BUNDLE", help="the same as --bundle"
     )
     # A key on a command line is a key in every process list.
     add_fields(parser, Settings, groups=_GROUPS, without=_SECRETS, env_prefix=_PREFIX)
     fields = Settings.model_fields
-    parser.epilog = "Keys themselves come from the environment only. " + " ".join(
-        f"{_PREFIX}{name.upper()}: {fields[name].description} (default none)." for name in _SECRETS
-    )
+    keys = [f"  {_PREFIX}{name.upper():<13} {fields[name].description}" for name in _SECRETS]
+    parser.epilog = "\n".join(["in the environment only:", *keys, "", EXAMPLES])
 
 
 def read_settings(given: Mapping[str, Any]) -> Settings:
@@ -77,7 +85,7 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
         first = error.errors()[0]
         name = str(first["loc"][0])
         option = f"--{name.replace('_', '-')}" if name in given else f"{_PREFIX}{name.upper()}"
-        raise SettingsError(f"{option}: {first['msg']}, not {first['input']!r}.") from error
+        raise SettingsError(f"{option} {what_is_wrong(first)}.") from error
 
 
 def _check_variables() -> None:

@@ -79,7 +79,7 @@ class _Store(LRUCache[OperatingPoint, RunnableNetwork]):
 
 
 def _told(task: asyncio.Task[RunnableNetwork]) -> None:
-    """Log a failed build here: it may be that nobody waits for it."""
+    """Log a failed build here: perhaps no request waits for it."""
     if not task.cancelled() and (error := task.exception()):
         logger.error("%s failed", task.get_name(), exc_info=error)
 
@@ -133,7 +133,7 @@ class WeightCache:
             self._divide()
 
     def _divide(self) -> None:
-        """Share out the room, and put everything in its place."""
+        """Share out the capacity, and put every network into its store."""
         ready = [store[point] for store in self._stores for point in tuple(store)]
         size, most = self._capacity_bytes, self._max_networks
         if self._protected is None:
@@ -274,7 +274,7 @@ class WeightCache:
             try:
                 network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
             except EngineFullError as error:
-                logger.warning("%s Half of the networks make room.", error)
+                logger.warning("%s Half of the networks are evicted.", error)
                 self._make_room()
                 network, took_ms = await self._workers.submit(lambda: self._timed(point), urgency)
         except asyncio.CancelledError:

@@ -1,1 +1,1 @@
-"""What a replica tells those who send requests to several, and how they choose among them."""
+"""What a replica tells routers that send requests to several, and how they choose among them."""

@@ -23,7 +23,7 @@ class Headroom:
     points: tuple[tuple[float, float], ...]
     """(accuracy, smallest budget in ms at which it is served), less accurate first."""
     work_ms: float = 0.0
-    """What one more request adds to everybody's wait."""
+    """What one more request adds to the wait of all."""
     price: float = 0.0
     """What a millisecond of the engine is worth to the others, in accuracy."""
     arrivals_per_s: float = 0.0

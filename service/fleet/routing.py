@@ -15,7 +15,7 @@ SAMPLE = 16
 """Of how many replicas, drawn at random, the best is taken. Looking at a replica costs a router
 nothing. With many routers, fewer: they would all send their next request to the same replica."""
 _CROWD = 0.02
-"""What a request inside costs those who come after it, in accuracy: by simulation."""
+"""What a request inside costs those that come after it, in accuracy: by simulation."""
 
 
 @dataclass(slots=True)

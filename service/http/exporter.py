@@ -248,7 +248,7 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     for name, help_text, value in (
         ("hits", "Weights found in the cache.", facts.hits),
         ("misses", "Weights that had to be generated.", facts.misses),
-        ("evictions", "Networks evicted to make room.", facts.evictions),
+        ("evictions", "Networks evicted for others.", facts.evictions),
         ("failures", "Networks that could not be built.", facts.failures),
     ):
         yield _counter(f"san_weight_cache_{name}", help_text, [], [([], float(value))])
@@ -267,7 +267,7 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     scheduler = deployment.scheduler
     yield _gauge(
         "san_engine_price",
-        "What a millisecond of the engine is worth to others, in accuracy; 0: nobody waits.",
+        "What a millisecond of the engine is worth to others, in accuracy; 0: no request waits.",
         scheduler.price,
     )
     yield _gauge("san_promise_target", "Share of promises to be kept.", scheduler.promise)

@@ -116,7 +116,7 @@ _PROBLEMS: dict[int, tuple[str, str, str, str, dict[str, Any]]] = {
         {"smallest_budget_ms": 4.8, "expected_accuracy": 0.247},
     ),
     429: (
-        "Overloaded, at the door or in the queue; Retry-After says when to come back",
+        "Overloaded, on arrival or in the queue; Retry-After says when to try again",
         "overloaded",
         "Overloaded",
         "The load leaves no room for 5 ms: even the fastest point would take 31 ms.",

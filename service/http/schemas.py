@@ -110,7 +110,7 @@ class ClassifyManySchema(ChoiceSchema):
 
 
 class PlanSchema(BaseModel):
-    """What would be chosen now for an image that nobody has sent."""
+    """What would be chosen now for an image that was not sent."""
 
     budget_ms: float | None
     resolution: int

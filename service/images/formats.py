@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from san_core.errors import CorruptImageError
 from service.images.header import Header
@@ -20,6 +21,9 @@ _PPM_PREFIX = 1024
 """Bytes in which the header must end: comments could make it as long as the file."""
 _PPM = re.compile(rb"(P[1-6fF])(?:\s|#[^\n]*\n)+(\d{1,6})(?:\s|#[^\n]*\n)+(\d{1,6})\s*")
 _PPM_NUMBER = re.compile(rb"(?:\s|#[^\n]*\n)*(\d{1,6})\s")
+_EXTENT = re.compile(rb"ispe")
+_BOXES_PREFIX = 16_384
+"""Phones write grids of tiles, with a list of a hundred items before the sizes."""
 _TIFF_ENTRIES = 512
 """Tags of one directory: a count that is read from the file must have a bound."""
 _TIFF_TYPES = {1: 1, 3: 2, 4: 4}
@@ -168,13 +172,31 @@ def _ppm(data: bytes) -> Header:
     )
 
 
+def _largest_extent(data: bytes, name: str) -> tuple[int, int]:
+    """The largest of the sizes that a file of boxes tells: a grid's tiles have theirs as well."""
+    found = [
+        (
+            int.from_bytes(data[at + 8 : at + 12], "big"),
+            int.from_bytes(data[at + 12 : at + 16], "big"),
+        )
+        for at in (match.start() for match in _EXTENT.finditer(data, 0, _BOXES_PREFIX))
+        if at + 16 <= len(data)
+    ]
+    if not found:
+        raise CorruptImageError(
+            f"The {name} does not tell its size within its first {_BOXES_PREFIX} bytes."
+        )
+    return max(found, key=lambda size: size[0] * size[1])
+
+
 def _avif(data: bytes) -> Header:
-    at = data.find(b"ispe", 0, 4096)
-    _need(data, at + 16, "AVIF")
-    if at < 0:
-        raise CorruptImageError("The AVIF does not tell its size within its first 4096 bytes.")
-    sides = (int.from_bytes(data[i : i + 4], "big") for i in (at + 8, at + 12))
-    return _cost("AVIF", (next(sides), next(sides)), data, per_pixel=60, per_byte=100, memory=20)
+    size = _largest_extent(data, "AVIF")
+    return _cost("AVIF", size, data, per_pixel=60, per_byte=100, memory=20)
+
+
+def _heif(data: bytes) -> Header:
+    size = _largest_extent(data, "HEIF")
+    return _cost("HEIF", size, data, per_pixel=80, per_byte=150, memory=20)
 
 
 Reader = Callable[[bytes], Header]
@@ -191,4 +213,16 @@ READERS: dict[str, tuple[Callable[[bytes], bool], Reader]] = {
 """By format: how to tell it from its first bytes, and what reads its header."""
 
 FORMATS = ("JPEG", *READERS)
-"""Every format that can be taken; `SAN_FORMATS` says which are."""
+"""Every format that Pillow decodes by itself; `SAN_FORMATS` says which are taken."""
+
+HEIF = "HEIF"
+_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")
+EXTRA_READERS: dict[str, tuple[Callable[[bytes], bool], Reader]] = {
+    HEIF: (lambda d: d[4:8] == b"ftyp" and d[8:12] in _BRANDS, _heif),
+}
+"""Formats that need a further package: HEIF, which phones write, needs `pi-heif`."""
+
+
+def decodable() -> tuple[str, ...]:
+    """Every format that can be decoded with the packages that are installed."""
+    return FORMATS if find_spec("pi_heif") is None else (*FORMATS, HEIF)

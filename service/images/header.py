@@ -60,11 +60,12 @@ def read_header(data: bytes, formats: frozenset[str]) -> Header:
         if name in formats:
             return _jpeg(data)
     else:
-        from service.images.formats import READERS  # they build on this module
+        from service.images.formats import EXTRA_READERS, READERS  # they build on this module
 
-        name = next((name for name, (is_it, _) in READERS.items() if is_it(data)), "")
+        readers = READERS | EXTRA_READERS
+        name = next((name for name, (is_it, _) in readers.items() if is_it(data)), "")
         if name in formats:
-            return READERS[name][1](data)
+            return readers[name][1](data)
     named = ", ".join(sorted(formats))
     other = name or foreign_format(data[:64])
     if other:

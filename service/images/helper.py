@@ -1,9 +1,10 @@
 """A process that decodes images and can be killed.
 
-Run as `python -m service.images.helper MEMORY_BYTES NICE`: jobs come on standard input, answers go
-to standard output, until the input ends. Pillow's decoders are C code that has had its faults; what
-goes wrong here costs one request. The process can open nothing: no file, no socket, no child, for
-it gives up the right to further descriptors before it reads its first byte.
+Run as `python -m service.images.helper MEMORY_BYTES NICE [HEIF]`: jobs come on standard input,
+answers go to standard output, until the input ends. Pillow's decoders are C code that has had its
+faults; what goes wrong here costs one request. The process can open nothing: no file, no socket, no
+child, for it gives up the right to further descriptors before it reads its first byte. With HEIF it
+may start threads, because libde265 cannot do without.
 
 A job is the image's length, the CPU time it may take in seconds, the resolution and the length of a
 JSON object, then that object (how to preprocess, which formats) and the image. An answer is a
@@ -25,12 +26,15 @@ ANSWER = struct.Struct("<BI")
 DONE, REFUSED, TOO_LARGE = range(3)
 
 
-def _give_up_rights(memory_bytes: int, nice: int) -> None:
+def _give_up_rights(memory_bytes: int, nice: int, *, threads: bool) -> None:
     os.nice(nice)
     with open("/proc/self/statm") as statm:  # noqa: PTH123 (before the last descriptor is gone)
         now = int(statm.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + memory_bytes, now + memory_bytes))
-    for right in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
+    rights = [resource.RLIMIT_CORE, resource.RLIMIT_FSIZE]
+    if not threads:
+        rights.append(resource.RLIMIT_NPROC)  # counts threads as well as processes
+    for right in rights:
         resource.setrlimit(right, (0, 0))
     # Standard input, output and error are all there will ever be.
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
@@ -45,15 +49,22 @@ def _read(source: BinaryIO, size: int) -> bytes:
 
 def main() -> None:
     """Serve jobs until the parent closes the pipe."""
-    from PIL import Image
+    from PIL import AvifImagePlugin, Image
 
     from san_core.errors import ImageError, ImageTooLargeError
     from san_core.preprocessing import Preprocessing, decode
+    from service.images.formats import HEIF
 
+    heif = HEIF in sys.argv[3:]
+    if heif:
+        import pi_heif
+
+        pi_heif.register_heif_opener(thumbnails=False, decode_threads=1)
     Image.init()  # every plugin: later nothing can be opened
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # others could not be started
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the parent closes the pipe
-    _give_up_rights(int(sys.argv[1]), int(sys.argv[2]))
+    _give_up_rights(int(sys.argv[1]), int(sys.argv[2]), threads=heif)
     sink.write(ANSWER.pack(DONE, 0))
     sink.flush()
     while True:

@@ -1,8 +1,9 @@
 """A few processes that decode what is not a plain JPEG, each served by a thread of its own.
 
 A decoder that takes too long, or too much memory, or crashes, ends its process: the request is
-refused, a successor is started, and nobody else notices. Jobs go in the order of their deadlines,
-where a client's recent decoding counts as lateness: who decodes much waits for who decodes little.
+refused, a successor is started, and no other request is affected. Jobs go in the order of their
+deadlines, where a client's recent decoding counts as lateness: a client that decodes much waits for
+one that decodes little.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from san_core.errors import CorruptImageError, ImageTooLargeError
 from san_core.preprocessing import Preprocessing
 from service.errors import OverloadedError
+from service.images.formats import HEIF
 from service.images.helper import ANSWER, DONE, JOB, TOO_LARGE
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.recent import Recent
@@ -57,8 +59,9 @@ class _LostError(Exception):
 class _Helper:
     """One process, started when it is first needed; used by one thread at a time."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, *, heif: bool) -> None:
         self._memory_bytes = memory_bytes
+        self._heif = heif
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,6 +79,7 @@ class _Helper:
                     "service.images.helper",
                     str(self._memory_bytes),
                     str(_NICE),
+                    *([HEIF] if self._heif else []),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -162,7 +166,9 @@ class HelperPool:
         self._formats = tuple(formats)
         self._max_pixels = max_pixels
         self._clock = clock
-        self._helpers = [_Helper(memory_bytes) for _ in range(processes)]
+        self._helpers = [
+            _Helper(memory_bytes, heif=HEIF in self._formats) for _ in range(processes)
+        ]
         self._idle = list(self._helpers)  # as many as there are threads that want one
         self._choosing = threading.Lock()
         self._workers = Workers("helper", processes)

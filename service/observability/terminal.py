@@ -78,7 +78,7 @@ def request_line(facts: dict[str, Any]) -> str:
         colour = _GREEN if facts.get("met", True) else _YELLOW
     parts = [f"{colour}{status}{_PLAIN}", f"{total:7.1f} ms"]
     if "budget_ms" in facts:
-        kept = "" if facts.get("met") else " (missed)"
+        kept = " (missed)" if status == 200 and not facts.get("met") else ""
         parts.append(f"of {facts['budget_ms']:g}{kept}")
     if "resolution" in facts:
         parts.append(f"{facts['resolution']} px {facts['precision']}")

@@ -33,7 +33,7 @@ def make_trace(clock: Clock, provider: Any = None) -> Trace | None:
     def observe(record: Request) -> None:
         """Rebuild the request's spans on the wall clock."""
         if provider is None and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-            return  # installed, but not set up: nobody would see them
+            return  # installed, but not set up
         end = time.time_ns() - int((clock() - record.started_ms - record.timing.total) * 1e6)
         begin = end - int(record.timing.total * 1e6)
         carrier = {"traceparent": record.traceparent} if record.traceparent else {}

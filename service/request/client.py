@@ -20,7 +20,7 @@ Network = IPv4Network | IPv6Network
 _LONGEST_ADDRESS = 64
 _MOST_HOPS = 16
 _IPV6_CLIENT_BITS = 64
-"""A household or a host gets a whole /64; who has one must not be many clients."""
+"""A household or a host gets a whole /64; it must not count as many clients."""
 
 
 def presented_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

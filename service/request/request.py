@@ -1,7 +1,7 @@
 """One request, from its first byte to its answer: what it asks for, where it is, what became of it.
 
-The pipeline moves it from state to state, the schedule orders it, and everyone who counts, logs or
-answers reads it. There is no second object for the same request.
+The pipeline moves it from state to state, the schedule orders it, and everything that counts, logs
+or answers reads it. There is no second object for the same request.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class _Job(Generic[T]):
             self._hand_back(self._succeed, result)
 
     def _hand_back(self, settle: Callable[[Any], None], value: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             self.loop.call_soon_threadsafe(settle, value)
 
     def _succeed(self, result: T) -> None:

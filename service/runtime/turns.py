@@ -22,7 +22,7 @@ async def turn(directory: Path | None) -> AsyncIterator[None]:
     """Wait until no other service that has this directory loads or measures.
 
     Times are true on a host where one process measures. Without a directory that can be written,
-    nobody waits.
+    nothing waits.
     """
     with contextlib.ExitStack() as stack:
         if directory is not None:

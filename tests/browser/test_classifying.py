@@ -201,6 +201,7 @@ def test_on_a_phone_the_answer_is_in_sight(visitor, url):
     bar = page.locator("#answer-bar")
     expect(bar).to_be_in_viewport()
     expect(bar).to_contain_text("px")
+    assert bar.bounding_box()["width"] > 300  # as wide as the page, so that it can be read
     visitor.allowed = ("status of 400",)
     upload(page, "notes.txt", b"these are only words", "text/plain")
     expect(bar).to_have_text("That file is not an image")

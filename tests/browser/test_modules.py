@@ -55,6 +55,24 @@ def test_more_budget_never_buys_less_accuracy(page):
     assert accuracies[4] == [20, 0.6, True]
 
 
+def test_of_points_that_are_about_as_accurate_the_faster_one_is_shown(page):
+    shown = page.evaluate(
+        """async () => {
+          const { servedSizes } = await import("/assets/choice.js");
+          const point = (resolution, precision, ms, top1, frontier = true, cached = true) => ({
+            resolution, precision, mode: "proxy", frontier, cached, smallest_budget_ms: ms,
+            cold_ms: 0, accuracy: { top1 },
+          });
+          return servedSizes([
+            point(224, "float", 12, 0.745), point(224, "int8", 6, 0.743),
+            point(96, "int8", 3, 0.4), point(96, "float", 5, 0.5),
+            point(64, "float", 1, 0.3, false), point(64, "int8", 2, 0.2),
+          ]).map((p) => [p.resolution, p.precision]);
+        }"""
+    )
+    assert shown == [[64, "int8"], [96, "float"], [224, "int8"]]
+
+
 def test_a_load_plan_is_bounded_whatever_is_typed(page):
     plans = page.evaluate(
         """async () => {

@@ -170,6 +170,13 @@ def test_two_budgets_side_by_side(page):
     expect(sides.nth(0)).to_contain_text("32\u202fpx")
     expect(sides.nth(1)).to_contain_text("96\u202fpx")
     expect(page.locator("#compare-summary")).to_contain_text("32 against 96\u202fpx")
+    drawn = page.locator(".side-answer canvas").evaluate_all(
+        """all => all.map((canvas) => {
+          const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+          return data.some((value, i) => i % 4 === 3 && value > 0);
+        })"""
+    )
+    assert drawn == [True, True]
     page.locator(".side input").nth(1).fill("20")
     page.locator(".side input").nth(1).press("Enter")
     expect(sides.nth(1)).to_contain_text("64\u202fpx")

@@ -198,3 +198,13 @@ def test_every_command_keeps_the_contract(name):
     module.add_arguments(parser)
     assert parser.format_help()
     assert callable(module.run)
+    assert f"san {name}" in module.EXAMPLES
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_has_a_word(name):
+    parser = argparse.ArgumentParser()
+    import_module(COMMANDS[name].module).add_arguments(parser)
+    assert [action.dest for action in parser._actions if not action.help] == ["kind"] * (
+        name == "report"
+    )

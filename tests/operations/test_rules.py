@@ -11,7 +11,7 @@ from tests.docker.expressions import DOCKER, RULES, panel_expressions, rules
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-RUNBOOKS = ROOT / "docs" / "operations.md"
+RUNBOOKS = ROOT / "docs" / "alerts.md"
 UNIT_TESTS = sorted((HERE / "rules").glob("*_test.yml"))
 
 ALERTS = [rule for rule in rules() if "alert" in rule]

@@ -44,6 +44,7 @@ def test_its_other_figures_are_those_of_the_model_card():
 
 
 def test_the_answer_it_shows_met_its_budget():
+    assert len(blocks("json")) == 1
     for text in blocks("json"):
         budget = json.loads(text)["budget"]
         assert budget["met"]

@@ -1,4 +1,4 @@
-from san_core.errors import CorruptImageError, ImageTooLargeError
+from san_core.errors import CorruptImageError, ImageTooLargeError, NotAnImageError
 from service.errors import (
     OverloadedError,
     Problem,
@@ -16,6 +16,7 @@ def test_unforeseen_errors_tell_the_client_nothing():
 def test_core_errors_have_a_status_here():
     assert Problem(CorruptImageError("x"), None).status == 400
     assert Problem(ImageTooLargeError("x"), None).status == 413
+    assert b'"title":"This is not an image"' in Problem(NotAnImageError("x"), None).body
     assert slug(ImageTooLargeError) == "image-too-large"
 
 

@@ -85,7 +85,7 @@ def test_evaluate_writes_json_and_the_bundles_manifest(
 ) -> None:
     out = tmp_path / "accuracy.json"
     options = "--resolutions 48,40,32 --modes proxy,ideal,data_free --workers 0 --device cpu"
-    assert call(evaluate, tiny, "--data", data, "--json", out, *options.split()) == 0
+    assert call(evaluate, tiny, "--data", data, "--in-place", "--json", out, *options.split()) == 0
     entries = json.loads(out.read_text())["entries"]
     assert {(e["resolution"], e["mode"]) for e in entries} == {
         (side, mode.value) for side in (48, 40, 32) for mode in Mode
@@ -98,8 +98,13 @@ def test_evaluate_writes_json_and_the_bundles_manifest(
     assert noted == {(e["resolution"], e["mode"]): e["top1"] for e in entries}
 
     before = tiny.read_bytes()
-    assert call(evaluate, tiny, "--data", data, "--no-write", "--workers", 0) == 0
+    assert call(evaluate, tiny, "--data", data, "--workers", 0) == 0
     assert tiny.read_bytes() == before
+    assert "--in-place" in capsys.readouterr().out
+    other = tmp_path / "other.safetensors"
+    assert call(evaluate, tiny, "--data", data, "-o", other, "--workers", 0) == 0
+    assert tiny.read_bytes() == before
+    assert len(bundle.read_manifest(other).accuracy) == 9
     with pytest.raises(RecipeError, match="proxy, ideal, data_free"):
         call(evaluate, tiny, "--data", data, "--modes", "best")
 
@@ -109,7 +114,7 @@ def test_figures_are_kept_first_and_written_into_folders_that_are_made(
 ) -> None:
     monkeypatch.chdir(data)
     out = tmp_path / "new" / "folder" / "accuracy.json"
-    where = ["--data", "val", "--limit", 6, "--workers", 0, "--device", "cpu"]
+    where = ["--data", "val", "--limit", 6, "--workers", 0, "--device", "cpu", "--in-place"]
     assert call(evaluate, tiny, *where, "--json", out) == 0
     assert json.loads(out.read_text())["entries"]
     assert {a.dataset for a in bundle.read_manifest(tiny).accuracy} == {f"{data.name}/val"}
@@ -134,9 +139,16 @@ def test_figures_are_kept_first_and_written_into_folders_that_are_made(
         ("evaluate {bundle} --data {data} --device meta", "--device meta"),
         ("evaluate {bundle} --data {data} --device cuda:99", "--device cuda:99"),
         ("evaluate {bundle} --data {data} --json /proc/none/x.json", "The system refused"),
-        ("calibrate {bundle} --images {data} --resolutions 40,abc", "not a list of whole numbers"),
-        ("calibrate {bundle} --images {data} --resolutions 40 --device bogus", "--device bogus"),
-        ("quantize {bundle} --images {data} --device bogus", "--device bogus"),
+        (
+            "calibrate {bundle} --images {data} --resolutions 40,abc -o x",
+            "not a list of whole numbers",
+        ),
+        (
+            "calibrate {bundle} --images {data} --resolutions 40 --device bogus -o x",
+            "--device bogus",
+        ),
+        ("quantize {bundle} --images {data} --device bogus -o x", "--device bogus"),
+        ("quantize {bundle} --images {data}", "--in-place"),
         ("lift --arch resnet18 --weights x -o y --mean 1,2", "three numbers"),
         ("report reproduce --data {data} --output {out} --resolutions 48", "at least two"),
         ("train --data {data}", "--output"),
@@ -173,7 +185,7 @@ def test_calibrate_keeps_the_number_type_and_forgets_what_no_longer_holds(
     loaded = bundle.load(tiny)
     bundle.save(tiny, loaded.network, loaded.manifest, dtype=torch.float16)
     options = ["--resolutions", "40", "--modes", "ideal,proxy", "--workers", 0, "--device", "cpu"]
-    assert call(evaluate, tiny, "--data", data, *options) == 0
+    assert call(evaluate, tiny, "--data", data, "--in-place", *options) == 0
     small = tiny.stat().st_size
 
     out = tmp_path / "calibrated.safetensors"

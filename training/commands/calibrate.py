@@ -5,30 +5,39 @@ import sys
 from pathlib import Path
 
 from san_core import bundle as bundles
-from training.commands.options import at_least, resolutions
+from training.commands.options import add_target, at_least, resolutions, target_of
 from training.data.folder import index_unlabelled
 from training.distributed import choose_device
 from training.evaluation.calibrate import calibrate_all, images_at
 from training.export import stored_type
 
-HELP = "Calibrate batch norm at more resolutions from images, without labels, for mode `ideal`."
+HELP = """Calibrate batch norm at more image sizes, for the mode `ideal`.
+
+Any images will do; they need no labels."""
+
+EXAMPLES = """examples:
+  san calibrate mine.safetensors --images photos/ --resolutions 144,176 -o calibrated.safetensors"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the bundle to start from")
     parser.add_argument("--images", type=Path, required=True, metavar="DIR", help="any images")
     parser.add_argument(
         "--resolutions",
         type=resolutions,
         required=True,
         metavar="T,T",
-        help="where `ideal` shall be calibrated",
+        help="image sizes to calibrate",
     )
+    add_target(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="BUNDLE", help="write here instead of in place"
+        "--limit",
+        type=at_least(0),
+        default=2000,
+        metavar="N",
+        help="images to use; 0 is all (default: 2000)",
     )
-    parser.add_argument("--limit", type=at_least(0), default=2000, help="images to use; 0 is all")
     parser.add_argument(
         "--workers",
         type=at_least(-1),
@@ -61,8 +70,9 @@ def run(args: argparse.Namespace) -> int:
         a for a in loaded.manifest.accuracy if a.mode.value != "ideal" or a.resolution not in done
     )
     manifest = loaded.manifest.model_copy(update={"accuracy": accuracy})
-    target = args.output or args.bundle
+    target = target_of(args)
     kept = stored_type(args.bundle)
     bundles.save(target, loaded.network.cpu(), manifest, dtype=kept, extras=loaded.extras)
     print(f"Wrote {target}: calibrated at {', '.join(map(str, done)) or 'nothing new'}.")
+    print(f"Measure it: san evaluate {target} --data DIR --modes ideal --in-place")
     return 0

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -13,33 +14,58 @@ from san_core.bundle import Bundle, replace_accuracy
 from san_core.errors import BundleError
 from san_core.frontier import Precision
 from san_core.mode import Mode
-from training.commands.options import at_least, resolutions
+from training.commands.options import add_target, at_least, resolutions, target_of
 from training.data.folder import ImageFolder, index_for_classes, validation_root
-from training.distributed import joined_group
+from training.distributed import Group, joined_group
 from training.errors import RecipeError
 from training.evaluation.calibrate import calibrate_all, calibration_images
-from training.evaluation.evaluate import Evaluation, evaluate
+from training.evaluation.evaluate import Engine, Evaluation, evaluate
 from training.export import accuracy_entry, stored_type
 from training.report import evaluation_page
 from training.report.markdown import with_interval
 
-HELP = "Measure the accuracy of a bundle at every resolution and mode, and note it in the bundle."
+HELP = """Measure the accuracy of a bundle at every image size.
+
+The figures are shown; with -o or --in-place they are noted in a bundle, and the service chooses by
+them."""
+
+EXAMPLES = """examples:
+  san evaluate mine.safetensors --data labelled/
+  san evaluate mine.safetensors --data labelled/ --precisions float,int8 --in-place
+  san evaluate mine.safetensors --data labelled/ --resolutions 144,128 --modes proxy,ideal"""
+
+MakeEngine = Callable[[Bundle], Engine | None]
+"""Makes the engine that runs a bundle's networks; None leaves them to torch."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the bundle to measure")
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="val/CLASS/… or CLASS/…"
+        "--data",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="labelled images: DIR/CLASS/… or DIR/val/CLASS/…",
+    )
+    add_target(parser, required=False)
+    parser.add_argument(
+        "--resolutions",
+        type=resolutions,
+        metavar="T,T",
+        help="image sizes (default: the trained ones)",
     )
     parser.add_argument(
-        "--resolutions", type=resolutions, metavar="T,T", help="default: the trained ones"
+        "--modes",
+        default="proxy",
+        metavar="M,M",
+        help="of proxy, ideal, data_free (default: proxy)",
     )
     parser.add_argument(
-        "--modes", default="proxy", metavar="M,M", help="of proxy, ideal, data_free"
-    )
-    parser.add_argument(
-        "--precisions", default="float", metavar="P,P", help="of float, int8 (after san quantize)"
+        "--precisions",
+        default="float",
+        metavar="P,P",
+        help="of float, int8, which needs `san quantize` first (default: float)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument(
@@ -50,10 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least(0),
         default=0,
         metavar="N",
-        help="calibrate `ideal` on N images of DATA/train first, and keep that in the bundle",
+        help="calibrate `ideal` on N images of DATA/train first (default: 0, do not)",
     )
     parser.add_argument(
-        "--limit", type=at_least(0), default=0, metavar="N", help="use only N images"
+        "--limit",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="images to use; 0 is all (default: 0)",
     )
     parser.add_argument(
         "--batch-size", type=at_least(1), default=64, help="images at once (default: 64)"
@@ -71,9 +101,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="broken files to skip (default: 100)",
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto (default: auto)")
-    parser.add_argument(
-        "--no-write", action="store_true", help="leave the bundle's manifest as it is"
-    )
 
 
 def _modes(text: str) -> list[Mode]:
@@ -93,7 +120,7 @@ def _precisions(text: str) -> list[Precision]:
     return found
 
 
-def _keep(bundle: Bundle, found: Evaluation, folder: ImageFolder, path: Path) -> None:
+def _keep(bundle: Bundle, found: Evaluation, folder: ImageFolder, path: Path, target: Path) -> None:
     measured = tuple(
         accuracy_entry(e.resolution, e.score, folder.name, e.mode, e.precision)
         for e in found.entries
@@ -101,10 +128,20 @@ def _keep(bundle: Bundle, found: Evaluation, folder: ImageFolder, path: Path) ->
     manifest = replace_accuracy(bundle.manifest, measured)
     try:
         bundles.save(
-            path, bundle.network.cpu(), manifest, dtype=stored_type(path), extras=bundle.extras
+            target, bundle.network.cpu(), manifest, dtype=stored_type(path), extras=bundle.extras
         )
+        print(f"Noted in {target}. Serve it: san serve {target}")
     except BundleError as error:
         print(f"The accuracies were not noted in the bundle: {error}", file=sys.stderr)
+
+
+def _engine(
+    bundle: Bundle, group: Group, args: argparse.Namespace, make: MakeEngine | None
+) -> Engine | None:
+    """An engine for the CPU; it reads the file, so not for statistics that were just calibrated."""
+    if make is None or group.device.type != "cpu" or args.calibrate or args.report is not None:
+        return None
+    return make(bundle)
 
 
 class _Bar:
@@ -121,7 +158,7 @@ class _Bar:
             self._bar.close()
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, make_engine: MakeEngine | None = None) -> int:
     """Measure, show, and write what was asked for."""
     modes = _modes(args.modes)
     precisions = _precisions(args.precisions)
@@ -158,6 +195,7 @@ def run(args: argparse.Namespace) -> int:
             workers=args.workers,
             max_unreadable=args.max_unreadable,
             progress=_Bar() if group.is_main and sys.stderr.isatty() else None,
+            engine=_engine(bundle, group, args, make_engine),
         )
         if not group.is_main:
             return 0
@@ -171,9 +209,10 @@ def run(args: argparse.Namespace) -> int:
                 f"top-1 {with_interval(score)} %  top-5 {score.top5:.1%}  "
                 f"ECE {score.calibration_error:.3f}  n {score.n}{note}"
             )
-        if not args.no_write:
-            _keep(bundle, found, labelled, args.bundle)
-            print(f"Noted in {args.bundle}. Serve it: san serve {args.bundle}")
+        if args.in_place or args.output:
+            _keep(bundle, found, labelled, args.bundle, target_of(args))
+        else:
+            print("To let the service choose by these figures, add --in-place or -o BUNDLE.")
         if args.json:
             args.json.write_text(json.dumps(found.to_json(), indent=1))
         if args.report:

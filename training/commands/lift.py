@@ -90,7 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="make the kernels piecewise linear, with the slope changing here, largest first; "
         "from the first knot up the network stays the pretrained one",
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the bundle to write")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="the bundle to write"
+    )
     parser.add_argument("--name", help="name of the bundle (that of the file)")
     parser.add_argument(
         "--classes",

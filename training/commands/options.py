@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 from san_core.errors import ResolutionError
 from san_core.resolution import check_resolution
@@ -30,3 +31,16 @@ def resolutions(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(str(error)) from error
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers") from error
+
+
+def add_target(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Declare where a changed bundle goes: nothing is overwritten unless that is asked for."""
+    where = parser.add_mutually_exclusive_group(required=required)
+    where.add_argument("-o", "--output", type=Path, metavar="BUNDLE", help="the bundle to write")
+    where.add_argument("--in-place", action="store_true", help="change BUNDLE itself")
+
+
+def target_of(args: argparse.Namespace) -> Path:
+    """The file that the bundle is to be written to."""
+    path: Path = args.bundle if args.in_place else args.output
+    return path

@@ -11,7 +11,7 @@ import torch
 from san_core import bundle as bundles
 from san_core.main_network.folding import FoldedArchitecture
 from san_core.main_network.quantization import PREFIX, quantisable, to_extras
-from training.commands.options import at_least
+from training.commands.options import add_target, at_least, target_of
 from training.data.folder import index_unlabelled
 from training.distributed import choose_device
 from training.errors import RecipeError
@@ -19,7 +19,12 @@ from training.evaluation.calibrate import images_at
 from training.evaluation.quantize import calibrate_ranges, sensitivities
 from training.export import stored_type
 
-HELP = "Calibrate int8 from images, without labels, so that the service may run it where it pays."
+HELP = """Add int8 to a bundle, so that the service may use it where it is faster.
+
+Any images will do; they need no labels. `san prepare` also measures the accuracy."""
+
+EXAMPLES = """examples:
+  san quantize mine.safetensors --images photos/ -o int8.safetensors"""
 
 _SENSITIVITY_IMAGES = 8
 """Each layer is rounded by itself, a pass over them for every layer: few, to take minutes."""
@@ -27,19 +32,23 @@ _SENSITIVITY_IMAGES = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the bundle to start from")
     parser.add_argument("--images", type=Path, required=True, metavar="DIR", help="any images")
+    add_target(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="BUNDLE", help="write here instead of in place"
+        "--limit",
+        type=at_least(0),
+        default=256,
+        metavar="N",
+        help="images to use; 0 is all (default: 256)",
     )
-    parser.add_argument("--limit", type=at_least(0), default=256, help="images to use; 0 is all")
     parser.add_argument(
         "--noise",
         type=float,
         default=0.005,
         metavar="SHARE",
         help="leave a layer in float if its rounding alone makes more than this share of the "
-        "logits' power noise (%(default)s)",
+        "logits' power noise (default: %(default)s)",
     )
     parser.add_argument(
         "--keep-float", default="", metavar="LAYER,LAYER", help="leave these layers in float too"
@@ -80,9 +89,8 @@ def run(args: argparse.Namespace) -> int:
     batch = torch.cat(list(images_at(few, largest, preprocessing, device, workers=0)))
     shares = sensitivities(network, folded, largest, batch, ranges[largest])
     sensitive = {layer for layer, share in shares.items() if share > args.noise}
-    for layer in sorted(shares, key=lambda name: -shares[name])[:10]:
-        note = "  stays in float" if layer in sensitive | kept else ""
-        print(f"{layer:<40} {shares[layer]:9.2e} of the logits' power{note}")
+    for layer in sorted(sensitive | kept, key=lambda name: -shares[name]):
+        print(f"{layer} stays in float: int8 would add {shares[layer]:.1%} noise to the logits.")
     extras = {n: t for n, t in loaded.extras.items() if not n.startswith(f"{PREFIX}.")}
     for resolution, found in ranges.items():
         chosen = {n: r for n, r in found.items() if n not in sensitive | kept}
@@ -98,8 +106,10 @@ def run(args: argparse.Namespace) -> int:
         }
     }
     manifest = loaded.manifest.model_copy(update={"accuracy": accuracy, "provenance": provenance})
-    target = args.output or args.bundle
+    target = target_of(args)
     bundles.save(target, network.cpu(), manifest, dtype=stored_type(args.bundle), extras=extras)
     count = len(shares) - len(sensitive | kept)
-    print(f"Wrote {target}: {count} of {len(shares)} layers in int8; measure it: san evaluate.")
+    print(f"Wrote {target}: {count} of {len(shares)} layers in int8.")
+    if not getattr(args, "part_of_more", False):
+        print(f"Measure it: san evaluate {target} --data DIR --precisions float,int8 --in-place")
     return 0

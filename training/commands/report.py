@@ -21,6 +21,10 @@ from training.report.reproduction_page import ENVELOPE, Results, draw_envelope, 
 
 HELP = "Reproduce the paper at small scale, or draw a run's curves."
 
+EXAMPLES = """examples:
+  san report reproduce --data images/ --output runs/reproduction
+  san report curves runs/first"""
+
 
 def _tests(trained: Sequence[int]) -> tuple[int, ...]:
     """The trained resolutions, those half way between, and one step beyond each end."""
@@ -35,26 +39,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     kinds = parser.add_subparsers(dest="kind", required=True)
     reproduce = kinds.add_parser("reproduce", help="train, evaluate and report, resumably")
-    reproduce.add_argument("--data", type=Path, required=True, metavar="DIR")
-    reproduce.add_argument("--output", type=Path, required=True, metavar="DIR")
-    reproduce.add_argument("--recipe", default="small-resnet18", metavar="NAME")
-    reproduce.add_argument("--resolutions", type=resolutions, help="instead of the recipe's")
+    reproduce.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="labelled images: train/CLASS/… and val/CLASS/…",
+    )
+    reproduce.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="folder of the runs"
+    )
+    reproduce.add_argument(
+        "--recipe",
+        default="small-resnet18",
+        metavar="NAME",
+        help="recipe, or a TOML file (default: small-resnet18)",
+    )
+    reproduce.add_argument(
+        "--resolutions", type=resolutions, metavar="T,T", help="instead of the recipe's"
+    )
     reproduce.add_argument(
         "--tests",
         type=resolutions,
+        metavar="T,T",
         help="beside the trained ones (default: those between, one beyond each end)",
     )
     reproduce.add_argument(
         "--epochs", type=at_least(1), metavar="N", help="instead of the recipe's"
     )
-    reproduce.add_argument("--seed", type=at_least(0), default=0)
-    reproduce.add_argument("--jobs", type=at_least(1), default=1, help="runs at the same time")
-    reproduce.add_argument("--limit-images", type=at_least(0), default=0, metavar="N")
+    reproduce.add_argument(
+        "--seed",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="seed of weights, order and crops (default: 0)",
+    )
+    reproduce.add_argument(
+        "--jobs",
+        type=at_least(1),
+        default=1,
+        metavar="N",
+        help="runs at the same time (default: 1)",
+    )
+    reproduce.add_argument(
+        "--limit-images",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="training images to use; 0 is all (default: 0)",
+    )
     reproduce.add_argument(
         "--markdown", type=Path, metavar="FILE", help="where the page goes (default: --output)"
     )
     curve = kinds.add_parser("curves", help="draw a run's curves")
-    curve.add_argument("run", type=Path)
+    curve.add_argument("run", type=Path, metavar="RUN", help="folder of the run")
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

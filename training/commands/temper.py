@@ -1,14 +1,13 @@
 """`san temper`: a temperature for every trained resolution, from images without labels."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from torch import Tensor
 
 from san_core import bundle as bundles
 from san_core.bundle import Bundle
-from training.commands.options import at_least, resolutions
+from training.commands.options import add_target, at_least, resolutions, target_of
 from training.data.folder import ImageFolder, index_unlabelled
 from training.distributed import choose_device
 from training.errors import RecipeError
@@ -21,7 +20,12 @@ from training.evaluation.confidence import (
 )
 from training.export import stored_type
 
-HELP = "Make a bundle's scores mean what they say: a temperature per resolution, without labels."
+HELP = (
+    """Make a bundle's scores mean what they say: a temperature per image size, without labels."""
+)
+
+EXAMPLES = """examples:
+  san temper mine.safetensors --judge other.safetensors --images photos/ -o tempered.safetensors"""
 
 
 def _share(text: str) -> float:
@@ -36,7 +40,7 @@ def _share(text: str) -> float:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE")
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the bundle to start from")
     parser.add_argument(
         "--judge",
         type=Path,
@@ -67,12 +71,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="resolutions between the trained ones that get a temperature of their own, found in "
         "mode data_free; others are interpolated",
     )
+    add_target(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="BUNDLE", help="write here instead of in place"
+        "--limit",
+        type=at_least(0),
+        default=1000,
+        metavar="N",
+        help="images to use; 0 is all (default: 1000)",
     )
-    parser.add_argument("--limit", type=at_least(0), default=1000, help="images to use; 0 is all")
-    parser.add_argument("--workers", type=at_least(-1), default=-1)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument(
+        "--workers",
+        type=at_least(-1),
+        default=-1,
+        help="processes that decode (default: -1, by cores)",
+    )
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
 
 
 def _logits(
@@ -114,8 +127,8 @@ def run(args: argparse.Namespace) -> int:
         told["judge_accuracy"] = args.judge_accuracy
     provenance = loaded.manifest.provenance | {"temperatures": told}
     manifest = loaded.manifest.model_copy(update={"provenance": provenance})
-    target = args.output or args.bundle
+    target = target_of(args)
     kept = stored_type(args.bundle)
     bundles.save(target, network.cpu(), manifest, dtype=kept, extras=loaded.extras)
-    print(f"Wrote {target}.", file=sys.stderr)
+    print(f"Wrote {target}. Serve it: san serve {target}")
     return 0

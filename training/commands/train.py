@@ -15,7 +15,15 @@ from training.loop import checkpoint
 from training.memory import keep_freed_memory
 from training.run import Task, from_bundle, from_scratch, train
 
-HELP = "Train a scale adaptive network on a folder of images, resumably."
+HELP = """Teach a lifted network smaller image sizes, or train one from labelled images.
+
+With --from and --images the network at its own size teaches the smaller sizes, without labels.
+With --data it is trained on labelled images. An interrupted run goes on with --resume."""
+
+EXAMPLES = """examples:
+  san train --from lifted.safetensors --images photos/ --recipe distil --export mine.safetensors
+  san train --data images/ --recipe small --output runs/first --export mine.safetensors
+  san train --output runs/first --data images/ --resume"""
 
 _INTERRUPTED = 130
 """What shells return for a program that Ctrl-C ended: 128 and the signal's number."""
@@ -27,15 +35,15 @@ log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--data", type=Path, metavar="DIR", help="train/CLASS/… and val/CLASS/…")
+    parser.usage = "san train (--from BUNDLE --images DIR | --data DIR) [--option VALUE …]"
     parser.add_argument(
-        "--from", dest="source", type=Path, metavar="BUNDLE", help="start from this bundle"
+        "--from", dest="source", type=Path, metavar="BUNDLE", help="the bundle to start from"
     )
     parser.add_argument(
-        "--images", type=Path, metavar="DIR", help="distil --from on images without labels"
+        "--images", type=Path, metavar="DIR", help="images of any kind to teach with, no labels"
     )
     parser.add_argument(
-        "--labels", choices=("none",), default="none", help="what is known about --images"
+        "--data", type=Path, metavar="DIR", help="labelled images: train/CLASS/… and val/CLASS/…"
     )
     parser.add_argument(
         "--output", type=Path, metavar="RUN", help="run folder (default with --from: runs/BUNDLE)"
@@ -61,7 +69,9 @@ def _settle_places(args: argparse.Namespace) -> None:
     if args.images is not None and args.source is None:
         raise RecipeError("--images distils a bundle: say which one with --from.")
     if args.images is None and args.data is None:
-        raise RecipeError("Say where the images are with --data DIR.")
+        raise RecipeError(
+            "Say where the images are: --from BUNDLE --images DIR, or --data DIR with labels."
+        )
     if args.output is None:
         if args.source is None:
             raise RecipeError("Say where the run shall be kept with --output RUN.")

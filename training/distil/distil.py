@@ -10,7 +10,7 @@ what it was, and so do those that the bundle says are native too.
 import itertools
 import logging
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ from training.loop.objective import Batch, Objective, Parts, Passes
 from training.run import Task, check_as_bundle, recipe_fields, trainable, trained_scores
 
 _TEMPERED_ON = 64
+_FEW = 500
+"""With fewer photographs a warning is given."""
 """Images on which the confidence of each resolution is set before training."""
 _GRID = 16
 """Resolutions between the trained ones are multiples of this."""
@@ -242,6 +244,20 @@ def _loader(task: Task, draw: ResolutionDraw, recipe: Recipe, group: Group) -> T
     )
 
 
+def _told(
+    scores: Mapping[float, float], compared: Mapping[int, tuple[float, float]], images: int
+) -> Iterator[str]:
+    """What was kept of the training, for people; all of it by agreement on held-out photographs."""
+    share = max(scores, key=lambda share: (scores[share], share))
+    yield (
+        f"Kept {share:.0%} of what was learnt: it agrees best with the teacher "
+        f"({scores[share]:.1%} of {images} photographs that were held out)."
+    )
+    for resolution, (trained, before) in compared.items():
+        kept = "the trained one" if trained >= before else "the pretrained one"
+        yield f"{resolution} px: {before:.1%} before training, {trained:.1%} after; kept: {kept}."
+
+
 def prepare(
     source: Path,
     images: Path,
@@ -266,7 +282,11 @@ def prepare(
     if recipe.temper:
         few = training.limited(_TEMPERED_ON)
         for resolution, factor in temper(network, few, manifest.preprocessing).items():
-            log.info("At %d the features are scaled by %.2f to begin with.", resolution, factor)
+            log.debug("At %d the features are scaled by %.2f to begin with.", resolution, factor)
+    if len(training) < _FEW:
+        log.warning(
+            "%d photographs are few: some thousand teach small sizes much better.", len(training)
+        )
     judges: ImageFolder | None = None
     if len(held) and (recipe.blend or labelled is None):
         judges = teacher_labelled(network, held, manifest.classes, manifest.preprocessing)
@@ -292,9 +312,10 @@ def prepare(
             return {probe.test: score.top1 for probe, score in found.scores.items()}
 
         scores = keep_best(net, start, lambda: statistics.fmean(agreement().values()))
-        log.info("Agreement by share of training kept: %s", scores)
         compared = keep_native(net, agreement)
-        log.info("Agreement of the trained and of the pretrained network: %s", compared)
+        if group.is_main:
+            for text in _told(scores, compared, len(judges or ())):
+                log.info(text)
         return {
             "agreement_by_share_kept": {str(share): v for share, v in scores.items()},
             "agreement_trained_and_native": {str(side): v for side, v in compared.items()},

@@ -1,7 +1,8 @@
 """The evaluation of a bundle: the paper's tables about one network, as facts."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -24,10 +25,12 @@ from training.evaluation.analysis import batch_norm_means, miss_and_hit
 from training.evaluation.probes import (
     AnyProbe,
     Calibrated,
+    Compiled,
     Measurement,
     Probe,
     Progress,
     Rounded,
+    Run,
     Uncalibrated,
     measure,
     serving_probe,
@@ -38,6 +41,12 @@ Cells = dict[tuple[int, int], Score]
 """By (row, test resolution)."""
 Images = Callable[[int], Iterable[Tensor]]
 """Batches of calibration images at a resolution."""
+
+Engine = Callable[[int, Mode, Precision], Run | None]
+"""Makes what is served at (resolution, mode) in a precision ready to run; None if it cannot."""
+
+_AT_ONCE = 12
+"""Networks of an engine that are in memory together; images are decoded once per so many."""
 
 BEFORE, AFTER = "ideal before calibration", "ideal after calibration"
 
@@ -125,20 +134,24 @@ def evaluate(
     workers: int = -1,
     max_unreadable: int = 100,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> Evaluation:
     """Measure what is served; with `full` also every table that the paper has about one network.
 
     `images` are for the calibrated panel of a full evaluation, which is left out without them.
+    What `engine` can run is measured as it runs it, the rest by torch.
     """
     network, trained = bundle.network, bundle.network.resolutions
     served: dict[tuple[int, Mode, Precision], AnyProbe] = {}
     folded = _folded(bundle) if "int8" in precisions else None
+    rounded: dict[Probe, Rounded] = {}
     for test, mode in product(tests, modes):
         probe = serving_probe(test, mode, trained)
         if "float" in precisions:
             served[test, mode, "float"] = probe
         if folded is not None:
-            served[test, mode, "int8"] = Rounded(probe, bundle.extras, folded)
+            rounded.setdefault(probe, Rounded(probe, bundle.extras, folded))
+            served[test, mode, "int8"] = rounded[probe]
     probes: list[AnyProbe] = list(served.values())
     panels: dict[str, list[AnyProbe]] = {}
     if full:
@@ -151,30 +164,65 @@ def evaluate(
                 _calibrated(bundle, t, row, images) for row in trained for t in between
             ]
         probes += [probe for panel in panels.values() for probe in panel]
-    measured = measure(
+    measuring = partial(
+        measure,
         network,
-        probes,
-        folder,
-        bundle.manifest.preprocessing,
-        group,
+        folder=folder,
+        preprocessing=bundle.manifest.preprocessing,
+        group=group,
         batch_size=batch_size,
         workers=workers,
         max_unreadable=max_unreadable,
-        progress=progress,
     )
+    if engine is None or full:
+        measured = measuring(probes, progress=progress)
+        scores = measured.scores
+    else:
+        scores = _by_engine(served, engine, measuring, progress)
     calibrated = network.calibrated_resolutions
     found = Evaluation(
         name=bundle.manifest.name,
         trained=trained,
         tests=tuple(sorted(set(tests), reverse=True)),
         entries=[
-            Entry(t, m, measured.scores[probe], m is Mode.IDEAL and t in calibrated, precision)
+            Entry(t, m, scores[probe], m is Mode.IDEAL and t in calibrated, precision)
             for (t, m, precision), probe in served.items()
         ],
     )
     if full:
         _fill(found, bundle, measured, panels)
     return found
+
+
+def _by_engine(
+    served: Mapping[tuple[int, Mode, Precision], AnyProbe],
+    engine: Engine,
+    measuring: Callable[..., Measurement],
+    progress: Progress | None,
+) -> dict[AnyProbe, Score]:
+    """Score what is served, some networks at a time, by the engine where it can run them."""
+    scores: dict[AnyProbe, Score] = {}
+    points = list({probe: point for point, probe in served.items()}.items())
+    starts = range(0, len(points), _AT_ONCE)
+    for round_, start in enumerate(starts):
+        some = {
+            probe: _compiled(probe, engine, *point) for probe, point in points[start:][:_AT_ONCE]
+        }
+        told = progress and partial(_in_rounds, progress, round_, len(starts))
+        found = measuring(list(some.values()), progress=told).scores
+        scores |= {probe: found[as_run] for probe, as_run in some.items()}
+    return scores
+
+
+def _compiled(
+    probe: AnyProbe, engine: Engine, resolution: int, mode: Mode, precision: Precision
+) -> AnyProbe:
+    run = engine(resolution, mode, precision)
+    return probe if run is None else Compiled(probe.test, probe.row, run)
+
+
+def _in_rounds(progress: Progress, round_: int, rounds: int, done: int, of: int) -> None:
+    progress(round_ * of + done, rounds * of)
 
 
 def _folded(bundle: Bundle) -> FoldedArchitecture:

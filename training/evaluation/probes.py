@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call
 
@@ -101,10 +103,27 @@ class Rounded:
         return Int8Simulation(self.folded)(images, tensors, ranges)
 
 
-AnyProbe = Probe | Uncalibrated | Calibrated | Rounded
+Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+"""Pixels [n, T, T, 3] as they are decoded to logits [n, classes]."""
 
 
-def _logits(probe: AnyProbe, network: ScaleAdaptiveNetwork, images: Tensor) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """What is served at (test, mode) in a precision, run by an engine instead of torch."""
+
+    test: int
+    row: int
+    run: Run
+
+
+AnyProbe = Probe | Uncalibrated | Calibrated | Rounded | Compiled
+
+
+def _logits(
+    probe: Probe | Uncalibrated | Calibrated | Rounded,
+    network: ScaleAdaptiveNetwork,
+    images: Tensor,
+) -> Tensor:
     if isinstance(probe, Rounded):
         return probe.logits(network, images)
     logits: Tensor = functional_call(network.skeleton, probe.state(network), (images,))
@@ -138,6 +157,7 @@ def measure(
     """Score all probes; the processes share the images, and each image counts once."""
     wanted = sorted(set(probes), key=lambda p: (-p.test, -p.row))
     resolutions = sorted({p.test for p in wanted}, reverse=True)
+    by_torch = {p.test for p in wanted if not isinstance(p, Compiled)}
     images, device = len(folder), group.device
     first = torch.zeros(len(wanted), images, dtype=torch.uint8, device=device)
     among = torch.zeros(len(wanted), dtype=torch.long, device=device)
@@ -160,9 +180,12 @@ def measure(
             labels = raw.labels.to(device)
             where = torch.tensor(raw.indices, device=device)
             read[where] = 1
-            inputs = {side: normalise(pixels) for side, pixels in raw.pixels.items()}
+            inputs = {side: normalise(raw.pixels[side]) for side in by_torch}
             for position, probe in enumerate(wanted):
-                logits = _logits(probe, network, inputs[probe.test])
+                if isinstance(probe, Compiled):
+                    logits = torch.from_numpy(probe.run(raw.pixels[probe.test].numpy()))
+                else:
+                    logits = _logits(probe, network, inputs[probe.test])
                 guesses = logits.topk(min(_TOP, logits.shape[1]), dim=1).indices
                 right = guesses == labels[:, None]
                 first[position, where] = right[:, 0].to(torch.uint8)

@@ -103,6 +103,8 @@ def _why(error: Exception) -> str:
 
 def read_state(path: Path) -> StateDict:
     """Read the tensors of a file, out of whatever a training script wrapped them in."""
+    if path.is_dir():
+        raise PretrainedError(f"{path} is a folder; name the file of weights in it.")
     if not path.is_file():
         raise PretrainedError(
             f"There are no weights at {path}. Give a file, torchvision:NAME, timm:NAME "

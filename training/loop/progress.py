@@ -4,10 +4,14 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Any, TextIO
 
-_WIDTH = 20
+from tqdm import tqdm
+
 _LINE_EVERY = 30.0
+_FORMAT = "{desc} {percentage:3.0f}% {bar} {rate_fmt}, {remaining} left{postfix}"
+_LEAST = 52
+"""Columns that a bar takes beside what a snapshot tells: description, a short bar, rate, time."""
 
 
 def clock_time(seconds: float) -> str:
@@ -37,21 +41,36 @@ class Snapshot:
     """By resolution, of the training crops."""
 
 
-def line(now: Snapshot) -> str:
-    """Write the facts as one line."""
-    done = now.step / max(1, now.steps)
-    bar = ("#" * int(done * _WIDTH)).ljust(_WIDTH, ".")
+def parts(now: Snapshot) -> list[str]:
+    """What a line says beside rate and time left, the most important first."""
+    losses = f"loss {now.loss:.3f}"
     accuracy = " ".join(f"{side}:{value:.0%}" for side, value in now.accuracy.items())
+    found = [losses, accuracy, f"CE {now.cross_entropy:.3f}", f"KL {now.distillation:.3f}"]
+    return [part for part in (*found, f"data wait {now.wait_share:.0%}") if part]
+
+
+def line(now: Snapshot) -> str:
+    """Write the facts as one line, for a log."""
+    done = now.step / max(1, now.steps)
     return (
-        f"[{bar}] {done:4.0%} epoch {now.epoch + 1}/{now.epochs} "
-        f"{now.images_per_second:.1f} img/s, {clock_time(now.seconds_left)} left | "
-        f"loss {now.loss:.3f} (CE {now.cross_entropy:.3f}, KL {now.distillation:.3f}) | "
-        f"{accuracy + ' | ' if accuracy else ''}data wait {now.wait_share:.0%}"
+        f"{done:4.0%} epoch {now.epoch + 1}/{now.epochs} {now.images_per_second:.1f} img/s, "
+        f"{clock_time(now.seconds_left)} left, {', '.join(parts(now))}"
     )
 
 
+def fitting(texts: list[str], width: int) -> str:
+    """As many of the texts as fit, in order: none is cut."""
+    shown = ""
+    for text in texts:
+        longer = f"{shown}, {text}" if shown else text
+        if len(longer) > width:
+            break
+        shown = longer
+    return shown
+
+
 class ProgressBar:
-    """Shows snapshots: in place on a terminal, else a line every half minute."""
+    """Shows how far a run is: a bar of tqdm on a terminal, else a line every half minute."""
 
     def __init__(
         self,
@@ -63,25 +82,50 @@ class ProgressBar:
         self._clock = clock
         self._width = width
         self._last = float("-inf")
-        self._open = False
+        self._bar: tqdm[Any] | None = None
+
+    def start(self, images: int, of: int) -> None:
+        """Show the bar, before anything is done."""
+        if self._stream is not None and self._stream.isatty() and self._bar is None:
+            self._bar = tqdm(
+                total=of,
+                initial=images,
+                unit="img",
+                file=self._stream,
+                bar_format=_FORMAT,
+                ncols=self._width(),
+                leave=True,
+            )
+
+    def advance(self, images: int) -> None:
+        """Count images that were trained on."""
+        if self._bar is not None:
+            self._bar.update(images)
 
     def show(self, now: Snapshot) -> None:
         """Show a snapshot."""
-        if self._stream is None:
-            return
-        if self._stream.isatty():
-            # A line that wraps cannot be drawn over: every update would leave a part of it.
-            self._stream.write("\r\x1b[2K" + line(now)[: self._width() - 1])
-            self._open = True
-        elif self._clock() - self._last >= _LINE_EVERY or now.step == now.steps:
+        if self._bar is not None:
+            self._bar.ncols = self._width()
+            self._bar.set_description_str(f"epoch {now.epoch + 1}/{now.epochs}", refresh=False)
+            told = fitting(parts(now), self._width() - _LEAST)
+            self._bar.set_postfix_str(told)
+        elif self._stream is not None and (
+            self._clock() - self._last >= _LINE_EVERY or now.step == now.steps
+        ):
             self._stream.write(line(now) + "\n")
+            self._stream.flush()
             self._last = self._clock()
-        self._stream.flush()
 
     def say(self, text: str) -> None:
         """Write a line that stays, e.g. an epoch's accuracy."""
-        if self._stream is None:
-            return
-        self._stream.write(("\n" if self._open else "") + text + "\n")
-        self._stream.flush()
-        self._open = False
+        if self._bar is not None:
+            self._bar.write(text, file=self._stream)
+        elif self._stream is not None:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -62,6 +62,7 @@ class Trainer:
         folder: Path,
         *,
         validate: Validate | None = None,
+        judged: str = "validation top-1",
         bar: ProgressBar | None = None,
         stop: StopRequest | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -85,6 +86,7 @@ class Trainer:
         self._folder = folder
         self._normalise = normalise
         self._validate = validate
+        self._judged = judged
         self._bar = bar or ProgressBar(None)
         self._stop = StopRequest() if stop is None else stop
         self._clock = clock
@@ -184,6 +186,7 @@ class Trainer:
                     return False
             return True
         finally:
+            self._bar.close()
             events.close()
 
     def _run_epoch(self, events: RunLog) -> bool:
@@ -191,6 +194,8 @@ class Trainer:
         began = saved = self._clock()
         first_step, self.loader.wait_seconds = self.position.step, 0.0
         epoch, steps = self.position.epoch, self.loader.order.steps_per_epoch
+        size = self.loader.order.images_per_step
+        self._bar.start(self.global_step * size, self.schedule.total_steps * size)
         micro: list[RawBatch] = []
         for raw in self.loader.epoch(epoch, first_step):
             micro.append(raw)
@@ -200,6 +205,7 @@ class Trainer:
             micro = []
             self.position.step += 1
             taken = self.position.step - first_step
+            self._bar.advance(size)
             if taken % _FLUSH_EVERY == 0 or self.position.step == steps:
                 self._report(events, rate, taken, self._clock() - began)
             if stop:
@@ -223,7 +229,7 @@ class Trainer:
             with self.averaged_weights():
                 accuracy = self._validate()
             shown = "  ".join(f"{side}: {top1:.1%}" for side, top1 in accuracy.items())
-            self._bar.say(f"epoch {epoch}/{self.recipe.epochs}: validation top-1 {shown}")
+            self._bar.say(f"epoch {epoch}/{self.recipe.epochs}: {self._judged} {shown}")
         events.write(
             "epoch",
             self.global_step,

@@ -17,6 +17,10 @@ from training.report.evaluation_page import logarithmic
 from training.report.markdown import accuracy_table, matrix_table, table, with_interval
 
 ENVELOPE = "envelope.png"
+_SCALE = (
+    "The paper trained for 120 epochs on ImageNet. At this scale the page tests the code: a claim "
+    "that does not show here is not refuted."
+)
 
 
 @dataclass
@@ -129,6 +133,7 @@ def page(results: Results, recipe: Recipe, setup: str, command: str, image: str 
         f"Top-1 in percent on {n} validation images; ± is half of the 95 % Wilson interval. One "
         "seed: the intervals cover the sampling of images, not of trainings.\n",
         f"```\n{command}\n```\n",
+        f"{_SCALE}\n",
         "## What agrees and what does not\n",
         table(
             ["the paper says", "here", "agrees"],

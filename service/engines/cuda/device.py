@@ -138,7 +138,7 @@ class CudaDevice:
         return graph
 
     def release(self) -> None:
-        """Give back what the allocator holds for nobody; not while another thread captures."""
+        """Give back what the allocator holds unused; not while another thread captures."""
         with _one_capture, suppress(RuntimeError):  # a device that is lost gives nothing back
             torch.cuda.empty_cache()
 

@@ -107,7 +107,7 @@ class GraphFacts:
     """By size."""
     images: int = 0
     padding: int = 0
-    """Rows that were computed for nobody."""
+    """Rows of padding that were computed."""
     switches: int = 0
     """How often a body got other weights."""
 

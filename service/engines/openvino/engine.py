@@ -314,7 +314,7 @@ class OpenVinoEngine:
 def _rouse(core: Any, threads: int) -> None:
     """Have this thread start the library's own threads.
 
-    They are as nice as who first needs them, for good: not for a builder to do.
+    They keep the niceness of the thread that first needs them: that must not be a builder.
     """
     import openvino as ov
     from openvino import opset13 as ops

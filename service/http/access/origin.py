@@ -28,7 +28,7 @@ class OriginCheck:
         self._app = app
         self._allowed = frozenset(origin.encode() for origin in allowed_origins)
         self._local_only = local_only
-        """Nobody but this machine is to reach the service, and no key is asked for."""
+        """Only this machine is to reach the service, and no key is asked for."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""

@@ -43,7 +43,7 @@ def affordable_connections(most: int) -> int:
 
 
 class Connections:
-    """Counts connections and says when there is no room for another."""
+    """Counts connections and says when there may be no more."""
 
     def __init__(self, most: int = 4096, trusted_proxies: tuple[Network, ...] = ()) -> None:
         self.refused = 0

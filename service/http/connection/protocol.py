@@ -1,7 +1,7 @@
 """One HTTP connection: bounded before its client is known, and timed from the first byte.
 
-uvicorn calls the application once a request's headers are complete. Until then nobody has asked for
-a key, so everything a connection may cost is bounded here: the bytes and the number of headers, the
+uvicorn calls the application once a request's headers are complete. Until then no key is known,
+so everything a connection may cost is bounded here: the bytes and the number of headers, the
 requests that wait on one connection, the pieces a body comes in, and the time that passes without a
 request. The moment a request begins is noted for its budget; time that it spent in the kernel's
 buffer while the event loop was busy cannot be seen (`san_loop_lag_seconds` shows how much).
@@ -36,7 +36,7 @@ _MAX_TINY_PIECES = 256
 
 
 class _RefusedError(Exception):
-    """Ends the parser's work within the data at hand."""
+    """Ends the parser's work within the data it was given."""
 
 
 class BoundedProtocol(HttpToolsProtocol):

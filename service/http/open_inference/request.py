@@ -28,7 +28,7 @@ MAX_IMAGES = 64
 """Most images of one request; they are admitted, planned and run as one."""
 
 MAX_JSON_NUMBERS = 200_000
-"""Most numbers in JSON, one image of 256 px; reading them holds the interpreter, and everybody."""
+"""Most numbers in JSON, one image of 256 px; reading them holds up other requests."""
 
 # Other servers' parameters that mean nothing here; their clients send them unasked.
 _IGNORED = frozenset({"sequence_id", "sequence_start", "sequence_end", "content_type", "headers"})

@@ -97,25 +97,35 @@ def candidate_router(service: Service) -> APIRouter:
             ],
         )
 
-    @router.get("/candidate", responses=problems(401))
+    @router.get("/candidate", summary="How the candidate bundle does", responses=problems(401))
     async def candidate() -> CandidateSchema:
         """How the candidate does beside the bundle that serves."""
         return describe()
 
-    @router.post("/admin/candidate", responses=problems(401, 403, 409, 422), openapi_extra=_ADMIN)
+    @router.post(
+        "/admin/candidate",
+        summary="Load a candidate bundle",
+        responses=problems(401, 403, 409, 422),
+        openapi_extra=_ADMIN,
+    )
     async def load(
         file: Annotated[
             str | None, Query(description="a file beside the bundle; SAN_CANDIDATE by default")
         ] = None,
         canary: Annotated[
-            float, Query(ge=0, le=0.5, description="share of the clients it serves; 0: nobody")
+            float, Query(ge=0, le=0.5, description="share of the clients it serves; 0: none")
         ] = 0.0,
     ) -> CandidateSchema:
         """Load a bundle beside the one that serves, and compare both on live pictures."""
         await service.load_candidate(service.candidate_path(file), canary)
         return describe()
 
-    @router.post("/admin/promote", responses=problems(401, 403, 404, 409), openapi_extra=_ADMIN)
+    @router.post(
+        "/admin/promote",
+        summary="Let the candidate serve",
+        responses=problems(401, 403, 404, 409),
+        openapi_extra=_ADMIN,
+    )
     async def promote(
         force: Annotated[bool, Query(description="whatever is known of it")] = False,
     ) -> CandidateSchema:
@@ -123,7 +133,12 @@ def candidate_router(service: Service) -> APIRouter:
         await rollout.promote(force=force)
         return describe()
 
-    @router.delete("/admin/candidate", responses=problems(401, 403, 404), openapi_extra=_ADMIN)
+    @router.delete(
+        "/admin/candidate",
+        summary="Give the candidate up",
+        responses=problems(401, 403, 404),
+        openapi_extra=_ADMIN,
+    )
     async def drop() -> CandidateSchema:
         """Give the candidate up; once promoted, go back to the bundle it replaced."""
         await rollout.drop()

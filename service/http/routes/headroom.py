@@ -26,7 +26,7 @@ class HeadroomSchema(BaseModel):
     """What a request that came now could be promised, for a photo of 500 x 375 pixels."""
 
     points: list[PromisedSchema]
-    work_ms: float = Field(description="what one more request adds to everybody's wait")
+    work_ms: float = Field(description="what one more request adds to the wait of all")
     price: float = Field(description="accuracy that a millisecond of the engine is worth to others")
     arrivals_per_s: float
     utilisation: float = Field(description="share of arrivals that find the engine taken")
@@ -36,9 +36,14 @@ def headroom_router(service: Service) -> APIRouter:
     """The route."""
     router = APIRouter(tags=["operations"])
 
-    @router.get("/headroom", responses=problems(401, 503), openapi_extra=facts(Access.METRICS))
+    @router.get(
+        "/headroom",
+        summary="What this replica could promise now",
+        responses=problems(401, 503),
+        openapi_extra=facts(Access.METRICS),
+    )
     async def headroom() -> HeadroomSchema:
-        """What this replica could promise now, for whoever chooses among several."""
+        """What this replica could promise now, for a router that chooses among several."""
         found = service.headroom()
         if found is None:
             raise NotReadyError("Nothing can be served yet; try again soon.")

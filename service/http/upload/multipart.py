@@ -71,7 +71,7 @@ async def form_images(body: bytes, content_type: bytes | None) -> list[bytes] | 
 
 
 class _EndError(Exception):
-    """The last boundary was read; what follows it is nobody's."""
+    """The last boundary was read; what follows it is ignored."""
 
 
 class _Form:
@@ -99,7 +99,7 @@ class _Form:
         }
 
     def on_part_begin(self) -> None:
-        """A part begins; it is nobody's until its headers say so."""
+        """A part begins; it is ignored until its headers name a field."""
         self._disposed, self._pieces = False, None
 
     def on_header_begin(self) -> None:

@@ -80,3 +80,13 @@ def test_a_folder_without_images(tiny_bundle, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert san("classify", tiny_bundle, tmp_path / "empty") == 2
     assert "There is no image in" in capsys.readouterr().err
+
+
+def test_the_embedded_bundle_answers_every_format_it_should(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SAN_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("JPEG", "PNG", "WEBP", "GIF", "AVIF"):
+        (tmp_path / f"a.{name.lower()}").write_bytes(picture(image_format=name))
+    files = sorted(tmp_path.glob("a.*"))
+    assert san("classify", *files, "--json") == 0, capsys.readouterr().err
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(answers) == len(files) == 5

@@ -19,14 +19,43 @@ def parser():
 def test_help_lists_every_setting_with_its_default_and_variable(parser):
     text = " ".join(parser.format_help().split())
     for name, field in Settings.model_fields.items():
-        assert f"SAN_{name.upper()}" in text
+        variable = f"SAN_{name.upper()}"
         assert field.description
         if name in ("api_keys", "metrics_keys", "admin_keys"):
-            assert f"SAN_{name.upper()}: {field.description} (default none)" in text
-        else:
-            assert f"--{name.replace('_', '-')}" in text
-            default = "none" if field.default is None else str(field.default)
-            assert f"default: {default}" in text
+            assert f"{variable} {field.description}" in text
+            continue
+        assert f"--{name.replace('_', '-')}" in text
+        assert f"{variable})" in text
+        if "by default" not in field.description:
+            assert f"; {variable})" in text
+    for shown in (
+        "(default: none; SAN_GRPC_PORT)",
+        "(default: 8000; SAN_PORT)",
+        "(default: JPEG,PNG,WEBP; SAN_FORMATS)",
+        "(default: off; SAN_BF16)",
+        "(default: 0.99; SAN_PROMISE)",
+        "the embedded one by default (SAN_BUNDLE)",
+    ):
+        assert shown in text
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"port": "80000"}, "--port must be at most 65535, not '80000'."),
+        ({"port": "abc"}, "--port must be a whole number, not 'abc'."),
+        ({"engine": "tensorrt"}, "--engine must be one of auto, openvino, torch, not 'tensorrt'."),
+        ({"promise": "much"}, "--promise must be a number, not 'much'."),
+    ],
+)
+def test_a_wrong_value_is_told_in_words_of_ours(given, sentence):
+    with pytest.raises(SettingsError) as told:
+        serve.read_settings(given)
+    assert str(told.value) == sentence
+
+
+def test_formats_are_named_as_people_do():
+    assert serve.read_settings({"formats": "jpeg, png"}).formats == ("JPEG", "PNG")
 
 
 def test_keys_are_not_options(parser, capsys):

@@ -54,6 +54,13 @@ def test_a_helper_decodes_as_the_reference_does(pool, name):
     assert np.array_equal(decoded(pool, data), expected)
 
 
+def test_a_helper_crops_by_the_resolution(pool):
+    how = Preprocessing(crops=((64, 0.6), (128, 0.8)))
+    data = picture(image_format="PNG")
+    pixels = asyncio.run(pool.decode(data, how, 96, cpu_ms=2000.0))[0]
+    assert np.array_equal(pixels, how.to_pixels(decode(data), 96))
+
+
 def test_what_is_no_image_is_said_as_ever(pool):
     with pytest.raises(CorruptImageError):
         decoded(pool, picture(image_format="PNG")[:60])

@@ -69,6 +69,10 @@ def test_a_bar_is_replaced_by_what_follows(shown):
             {"status": 429, "total_ms": 0.2, "error": "overloaded", "reason": "try later"},
             "429      0.2 ms  overloaded: try later\n",
         ),
+        (
+            {"status": 422, "total_ms": 0.5, "budget_ms": 50.0, "met": False, "error": "parameter"},
+            "422      0.5 ms  of 50  parameter\n",
+        ),
     ],
 )
 def test_a_request_is_one_line(shown, facts, line):

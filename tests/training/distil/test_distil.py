@@ -255,7 +255,7 @@ def test_a_bundle_and_images_are_enough(
     monkeypatch.setattr(command, "train", train)
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    given = ["--from", str(source), "--images", str(images), "--labels", "none"]
+    given = ["--from", str(source), "--images", str(images)]
     assert command.run(parser.parse_args(given)) == 0
     assert seen["folder"] == Path("runs/lifted")
     assert seen["bundle"] == Path("runs/lifted/bundle.safetensors")

@@ -58,7 +58,7 @@ def test_the_command_writes_a_temperature_for_every_trained_resolution(
     _write(ours, 0)
     _write(judge, 1)
     _write(other, 2, (*CLASSES, "one more"))
-    command = ["temper", str(ours), "--images", str(data / "train"), "--limit", "8"]
+    command = ["temper", str(ours), "--images", str(data / "train"), "--limit", "8", "--in-place"]
     command += ["--workers", "0", "--judge"]
     assert dispatch([*command, str(other)], COMMANDS) == 2
     assert "other classes" in capsys.readouterr().err

@@ -129,9 +129,8 @@ def test_a_layer_that_does_not_exist_cannot_be_kept(
     path = tmp_path / "b.safetensors"
     _write(path, network)
     images = str(data / "train")
-    assert (
-        dispatch(["quantize", str(path), "--images", images, "--keep-float", "nose"], COMMANDS) == 2
-    )
+    command = ["quantize", str(path), "--images", images, "--in-place", "--keep-float", "nose"]
+    assert dispatch(command, COMMANDS) == 2
     assert "nose" in capsys.readouterr().err
 
 
@@ -141,11 +140,11 @@ def test_int8_is_evaluated_like_any_other_point(
     path = tmp_path / "b.safetensors"
     _write(path, network)
     evaluate = ["evaluate", str(path), "--data", str(data), "--workers", "0", "--device", "cpu"]
-    evaluate += ["--precisions", "float,int8"]
+    evaluate += ["--precisions", "float,int8", "--in-place"]
     assert dispatch(evaluate, COMMANDS) == 2
     assert "san quantize" in capsys.readouterr().err
     images = ["--images", str(data / "train"), "--limit", "4", "--workers", "0"]
-    assert dispatch(["quantize", str(path), *images], COMMANDS) == 0
+    assert dispatch(["quantize", str(path), "--in-place", *images], COMMANDS) == 0
     assert dispatch(evaluate, COMMANDS) == 0
     found = {(a.resolution, a.precision): a for a in bundles.load(path).manifest.accuracy}
     assert set(found) == {(48, "float"), (48, "int8"), (32, "float"), (32, "int8")}

@@ -8,7 +8,7 @@ import torch
 from training.loop import runlog
 from training.loop.meter import Meter
 from training.loop.objective import Parts
-from training.loop.progress import ProgressBar, Snapshot, clock_time, line
+from training.loop.progress import ProgressBar, Snapshot, clock_time, line, parts
 from training.loop.runlog import RunLog
 
 
@@ -30,8 +30,8 @@ def snapshot(step: int = 50) -> Snapshot:
 
 def test_the_line_tells_rate_time_left_loss_parts_and_accuracy() -> None:
     assert line(snapshot()) == (
-        "[#####...............]  25% epoch 2/4 123.4 img/s, 1:02:03 left | "
-        "loss 2.500 (CE 2.000, KL 0.500) | 64:50% 32:25% | data wait 7%"
+        " 25% epoch 2/4 123.4 img/s, 1:02:03 left, loss 2.500, 64:50% 32:25%, CE 2.000, KL 0.500, "
+        "data wait 7%"
     )
     assert clock_time(59) == "0:59"
 
@@ -41,26 +41,43 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_is_drawn_in_place_and_a_file_gets_few_lines() -> None:
+def test_a_terminal_has_a_bar_from_the_start_and_a_file_gets_few_lines() -> None:
     terminal, file = Terminal(), io.StringIO()
     now = 0.0
-    bars = [ProgressBar(stream, clock=lambda: now) for stream in (terminal, file)]
+    bars = [
+        ProgressBar(stream, clock=lambda: now, width=lambda: 120) for stream in (terminal, file)
+    ]
+    for bar in bars:
+        bar.start(0, 6400)
+    assert "  0% " in terminal.getvalue()
+    assert file.getvalue() == ""
     for step in range(10):
         now += 10.0
         for bar in bars:
+            bar.advance(32)
             bar.show(snapshot(step))
     for bar in bars:
         bar.say("done")
-    assert terminal.getvalue().count("\r") == 10
-    assert terminal.getvalue().endswith("\ndone\n")
+        bar.close()
+    assert "done\n" in terminal.getvalue()
+    assert "epoch 2/4" in terminal.getvalue()
+    assert "left, loss 2.500, 64:50% 32:25%" in terminal.getvalue()
     assert file.getvalue().count("epoch") == 4  # one in half a minute
     ProgressBar(None).show(snapshot())
 
 
-def test_a_line_never_wraps() -> None:
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_a_line_never_wraps_and_no_part_of_it_is_cut(width: int) -> None:
     terminal = Terminal()
-    ProgressBar(terminal, width=lambda: 40).show(snapshot())
-    assert terminal.getvalue() == "\r\x1b[2K" + line(snapshot())[:39]
+    bar = ProgressBar(terminal, width=lambda: width)
+    bar.start(3200, 6400)
+    bar.show(snapshot())
+    bar.close()
+    shown = terminal.getvalue().rstrip("\n").split("\r")[-1]
+    assert len(shown) <= width
+    told = shown.partition(" left")[2].lstrip(", ").strip()
+    assert ", ".join(parts(snapshot())).startswith(told)
+    assert told == "" or told.split(", ")[-1] in parts(snapshot())
 
 
 def test_a_full_disk_costs_events_and_one_warning(

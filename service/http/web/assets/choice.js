@@ -20,15 +20,23 @@ export function choose(points, budget) {
   return { ...best, fits: true };
 }
 
-/** One point per size, as the service uses it: of the frontier first, ready ones before others. */
+const ALIKE = 0.01;
+
+/**
+ * One point per size, as the service uses it: of the frontier first, ready ones before others; the
+ * faster one of two that are about as accurate.
+ */
 export function servedSizes(points) {
   const best = new Map();
-  const worth = (point) => [point.frontier, point.cached, rank(point)];
+  const isBetter = (a, b) => {
+    if (a.frontier !== b.frontier) return a.frontier;
+    if (a.cached !== b.cached) return a.cached;
+    const gain = rank(a) - rank(b);
+    return Math.abs(gain) < ALIKE ? predicted(a) < predicted(b) : gain > 0;
+  };
   for (const point of points) {
     const known = best.get(point.resolution);
-    const [a, b] = [worth(point), known && worth(known)];
-    const at = b ? a.findIndex((value, i) => value !== b[i]) : 0;
-    if (!known || (at >= 0 && a[at] > b[at])) best.set(point.resolution, point);
+    if (!known || isBetter(point, known)) best.set(point.resolution, point);
   }
   return [...best.values()].sort((a, b) => a.resolution - b.resolution);
 }
@@ -41,13 +49,5 @@ export const samePoint = (a, b) =>
   a.mode === b.mode &&
   (a.precision ?? "float") === (b.precision ?? "float");
 
-/** One point per resolution, the most accurate: what a pin to that resolution would use. */
-export function perResolution(points) {
-  const best = new Map();
-  for (const point of points) {
-    const known = best.get(point.resolution);
-    const better = known && (rank(point) - rank(known) || point.frontier - known.frontier);
-    if (!known || better > 0) best.set(point.resolution, point);
-  }
-  return [...best.values()].sort((a, b) => a.resolution - b.resolution);
-}
+/** Whether two points are one main network, in whichever arithmetic. */
+export const sameWeights = (a, b) => a.resolution === b.resolution && a.mode === b.mode;

@@ -7,7 +7,7 @@ import { ms, percent, shortLabel } from "./format.js";
 import { clear, tell } from "./notice.js";
 import { roundBudget } from "./scale.js";
 
-/** `context()` gives {picture, ratio, rampOf}; `onAnswer(answer)` hears of every request. */
+/** `context()` gives {picture, points, rampOf}; `onAnswer(answer)` hears of every request. */
 export function compare(context, onAnswer) {
   const sides = [...byId("sides").children];
   const notice = byId("compare-notice");
@@ -15,7 +15,7 @@ export function compare(context, onAnswer) {
   let wanted = false;
 
   async function run() {
-    const { picture, ratio, rampOf } = context();
+    const { picture, points, rampOf } = context();
     clear(notice);
     if (!picture) {
       tell(notice, { title: "No picture yet", message: "Choose a picture first." });
@@ -31,7 +31,8 @@ export function compare(context, onAnswer) {
         const answer = await classify(picture.blob, { budget });
         answers.push(answer);
         onAnswer(answer);
-        show(side.querySelector(".side-answer"), answer, picture, ratio, rampOf(answer.resolution));
+        const crop = points.find((point) => point.resolution === answer.resolution)?.crop_ratio;
+        show(side.querySelector(".side-answer"), answer, picture, crop, rampOf(answer.resolution));
       }
       summary.textContent = conclude(answers);
     } catch (error) {
@@ -42,17 +43,17 @@ export function compare(context, onAnswer) {
   byId("compare-run").addEventListener("click", run);
   for (const side of sides) side.querySelector("input").addEventListener("change", run);
   return {
-    /** Another picture: show it too, if anybody compares. */
+    /** Another picture: show it too, if two are compared. */
     again() {
       if (wanted) run();
     },
   };
 }
 
-function show(place, answer, picture, ratio, t) {
+function show(place, answer, picture, crop, t) {
   const best = answer.predictions[0];
   const canvas = h("canvas", { role: "img", "aria-label": `The picture at ${answer.resolution} pixels` });
-  if (picture.bitmap) drawAsSeen(canvas, picture.bitmap, answer.resolution, ratio);
+  if (picture.bitmap && crop) drawAsSeen(canvas, picture.bitmap, answer.resolution, crop);
   const { budget } = answer;
   place.replaceChildren(
     canvas,

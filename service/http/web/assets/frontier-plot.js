@@ -186,7 +186,7 @@ function summary(points, choice, budget) {
   return `Accuracy against latency of ${points.length} operating points, ${points.filter((p) => p.frontier).length} of them on the frontier.${would} The same numbers are in the table below.`;
 }
 
-/** The same points for those who read rather than look. */
+/** The same points as a table, for screen readers too. */
 export function pointsTable(points) {
   const head = ["Operating point", "", "Top-1", "p50", "p99", "Smallest budget", "MACs", "Weights"];
   const rows = points.map((point) => [

@@ -1,4 +1,4 @@
-// The page put together: what is known, what was asked, and who hears of it.
+// Puts the page together: what is known, what was asked, and which parts are told.
 
 import { classify, getPlan, getReady, getResolutions, getVersion, Problem, useKey } from "./api.js";
 import { showAnswer } from "./answer.js";
@@ -50,7 +50,7 @@ function refresh() {
   return loading;
 }
 
-/** Points stand where they stood when the page first saw them: one slow answer moves nothing. */
+/** Points stay where they were when the page first saw them: one slow answer moves nothing. */
 function keepStill(catalogue) {
   const model = `${catalogue.model} ${catalogue.model_version}`;
   if (state.model === model) return;

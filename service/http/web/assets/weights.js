@@ -1,7 +1,7 @@
 // The weight cache: what is ready, what making it took, and what a cold start costs.
 
 import { classify, evict, warm } from "./api.js";
-import { perResolution, samePoint } from "./choice.js";
+import { sameWeights, servedSizes } from "./choice.js";
 import { byId, h } from "./dom.js";
 import { ago, count, megabytes, ms, percent, pointName } from "./format.js";
 import { clear, tell } from "./notice.js";
@@ -29,7 +29,7 @@ export function weightsPanel(context, refresh, onAnswer) {
       `${cache.networks.length} networks, ${megabytes(cache.bytes)} of ${megabytes(cache.capacity_bytes)}` +
       (asked > 0 ? `, ${percent(cache.hits / asked)} of ${count(asked)} lookups hit` : "");
     const cached = [...cache.networks].sort((a, b) => a.resolution - b.resolution);
-    const cold = perResolution(catalogue.operating_points).filter(
+    const cold = servedSizes(catalogue.operating_points).filter(
       (point) => !cached.some((network) => network.resolution === point.resolution),
     );
     const head = ["Main network", "Memory", "Generated", "Took", "Hits", "Action"];
@@ -102,7 +102,7 @@ export function weightsPanel(context, refresh, onAnswer) {
   async function coldAgainstCached() {
     const { picture, points, used } = context();
     clear(notice);
-    const all = perResolution(points);
+    const all = servedSizes(points);
     const point = all.find((p) => p.resolution === used?.resolution) ?? all.at(-1);
     if (!picture || !point) {
       tell(notice, { title: "No picture yet", message: "Choose a picture first; it is classified once cold and once cached." });
@@ -116,10 +116,10 @@ export function weightsPanel(context, refresh, onAnswer) {
       onAnswer(cold);
       // The weights may still be on their way if another engine stood in for them.
       const catalogue = await until((now) => isCached(now, point));
-      const made = catalogue.cache.networks.find((network) => samePoint(network, point));
+      const made = catalogue.cache.networks.find((network) => sameWeights(network, point));
       const cached = await classify(picture.blob, terms);
       onAnswer(cached);
-      showVersus(point, made.generation_ms, cold, cached);
+      showVersus(made, cold, cached);
       await refresh();
     } catch (error) {
       tell(notice, error);
@@ -132,11 +132,12 @@ export function weightsPanel(context, refresh, onAnswer) {
   return { show };
 }
 
+/** Whether its weights are there, in whichever arithmetic the service takes. */
 function isCached(catalogue, point) {
-  return catalogue.cache.networks.some((network) => samePoint(network, point));
+  return catalogue.cache.networks.some((network) => sameWeights(network, point));
 }
 
-function showVersus(point, generation, cold, cached) {
+function showVersus(made, cold, cached) {
   const longest = Math.max(cold.timing_ms.total, cached.timing_ms.total);
   const line = (word, answer) => {
     const share = `${(100 * answer.timing_ms.total) / longest}%`;
@@ -161,7 +162,7 @@ function showVersus(point, generation, cold, cached) {
       h(
         "p",
         { class: "conclusion" },
-        `${pointName(point)}: generating the weights took ${ms(generation)}. The first request after the eviction ` +
+        `${pointName(made)}: generating the weights took ${ms(made.generation_ms)}. The first request after the eviction ` +
           `(weights ${cold.weights}) took ${factor >= 1.1 ? `${factor.toFixed(1)} times as long as` : "about as long as"} the next (weights ${cached.weights}).`,
       ),
     ),

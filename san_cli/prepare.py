@@ -1,10 +1,13 @@
 """`san prepare`: int8 and measured accuracy for a bundle, the last step before serving it."""
 
+from __future__ import annotations
+
 import argparse
 from importlib import import_module
 from pathlib import Path
 
 from san_core.errors import SanError
+from training.commands.options import add_target, target_of
 
 HELP = """Add int8 and measured accuracy to a bundle, so that the service can choose by both.
 
@@ -25,11 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images", type=Path, metavar="DIR", help="images for int8 (default: those of --data)"
     )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("-o", "--output", type=Path, metavar="BUNDLE", help="the bundle to write")
-    where.add_argument("--in-place", action="store_true", help="change BUNDLE itself")
+    add_target(parser)
     parser.add_argument(
-        "--limit", type=int, default=0, metavar="N", help="labelled images to use (default: all)"
+        "--limit",
+        type=int,
+        default=0,
+        metavar="N",
+        help="labelled images to use; 0 is all (default: 0)",
     )
 
 
@@ -37,23 +42,29 @@ def run(args: argparse.Namespace) -> int:
     """Quantize, then evaluate in both precisions, then say what is next."""
     if args.data is None and args.images is None:
         raise SanError("Say where images are: --data DIR for labelled ones, --images DIR for any.")
-    target = args.bundle if args.in_place else args.output
-    _run("quantize", [args.bundle, "--images", args.images or args.data, "-o", target])
+    target = target_of(args)
+    _run(
+        "training.commands.quantize",
+        [args.bundle, "--images", args.images or args.data, "-o", target],
+    )
     if args.data is None:
         print("No labelled images were given, so the accuracy is not known: add --data DIR.")
+        print(f"Serve it: san serve {target}")
     else:
         limit = ["--limit", args.limit]
-        code = _run("evaluate", [target, "--data", args.data, "--precisions", "float,int8", *limit])
+        both = ["--precisions", "float,int8", "--in-place"]
+        code = _run("san_cli.evaluate", [target, "--data", args.data, *both, *limit])
         if code:
             return code
-    print(f"{target} is ready. Serve it: san serve {target}")
     return 0
 
 
-def _run(name: str, arguments: list[object]) -> int:
+def _run(module: str, arguments: list[object]) -> int:
     """Run another command as if it had been typed."""
-    command = import_module(f"training.commands.{name}")
-    parser = argparse.ArgumentParser(prog=f"san {name}")
+    command = import_module(module)
+    parser = argparse.ArgumentParser(prog=f"san {module.rpartition('.')[2]}")
     command.add_arguments(parser)
-    code: int = command.run(parser.parse_args([str(argument) for argument in arguments]))
+    args = parser.parse_args([str(argument) for argument in arguments])
+    args.part_of_more = True  # what comes next is not for the user to do
+    code: int = command.run(args)
     return code

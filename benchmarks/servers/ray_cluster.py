@@ -139,6 +139,14 @@ class Cluster:
             return {}
         return found
 
+    def python(self, code: str) -> str:
+        """What some code prints in Ray's environment."""
+        command = [self._binaries / "python", "-c", code]
+        done = subprocess.run(
+            command, env=self._env, cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
     def metrics(self) -> str:
         """What Prometheus would be told by the node."""
         return httpx.get(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=10).text

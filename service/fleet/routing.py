@@ -19,8 +19,8 @@ _RECENT = 32
 """The shortest budget of so many requests is one that others will come with."""
 _UNKNOWN = 2.0
 """What a millisecond of work adds to a budget, until a busy replica has told."""
-_ALIKE = 0.01
-"""Accuracies that differ by less are the same."""
+_ALIKE = 0.03
+"""Accuracies that differ by less are the same: reports are a little old."""
 
 
 @dataclass(slots=True)

@@ -90,6 +90,8 @@ class Cluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # Where a shell starts us in the background it is ignored, and Ray needs it to stop.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     @contextmanager

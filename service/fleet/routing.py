@@ -15,6 +15,8 @@ SAMPLE = 16
 nothing. With many routers, fewer: they would all send their next request to the same replica."""
 _SPARE = 0.8
 """Part of a budget within which a replica must serve a request to be chosen for others' sake."""
+_PATIENCE_MS = 100.0
+"""Longer budgets than this count as this: for others' sake nobody waits for seconds."""
 _RECENT = 32
 """The shortest budget of so many requests is one that others will come with."""
 _UNKNOWN = 2.0
@@ -140,11 +142,12 @@ def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
     recent: deque[float] = deque(maxlen=_RECENT)
 
     def choose(views: Sequence[View], left_ms: float, now_ms: float) -> int:
-        recent.append(left_ms)
         drawn = _draw(chance, len(views), sample)
         for i in drawn:
             if views[i].headroom is None and not views[i].inside:
                 return i  # how else would it report
+        if left_ms >= min(views[i].soonest_ms(0.0) for i in drawn):
+            recent.append(left_ms)  # one that an idle replica keeps: others are nobody's loss
         ahead = {i: views[i].ahead_ms(now_ms) for i in drawn}
         served = {i: views[i].expected(left_ms, ahead[i]) for i in drawn}
         best = max(served.values())
@@ -152,11 +155,11 @@ def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
             return min(drawn, key=lambda i: views[i].soonest_ms(ahead[i]))
         enough = best - _ALIKE
         needs = {i: views[i].needs_ms(ahead[i]) for i in drawn if served[i] >= enough}
-        tight = min(recent)
+        tight, spare_ms = min(recent, default=left_ms), _SPARE * min(left_ms, _PATIENCE_MS)
         taken = [
             i
             for i, needed in needs.items()
-            if needed > tight and views[i].expected(_SPARE * left_ms, ahead[i]) >= enough
+            if needed > tight and views[i].expected(spare_ms, ahead[i]) >= enough
         ]
         return max(taken, key=needs.__getitem__) if taken else min(needs, key=needs.__getitem__)
 

@@ -58,12 +58,26 @@ def test_a_request_with_time_to_spare_leaves_the_idle_replica_to_others():
     assert choose(views, 100.0, 0.0) == 2
 
 
+def test_a_budget_that_nobody_keeps_is_nothing_to_make_room_for():
+    choose = by_headroom(random.Random(1))
+    views = [view(), view(inside=1), view(SLOW)]
+    choose(views, 0.1, 0.0)
+    assert choose(views, 100.0, 0.0) == 0
+
+
 def test_it_is_not_sent_where_the_work_takes_most_of_its_budget():
     choose = by_headroom(random.Random(1))
     views = [view(), view(IDLE, BUSY, inside=10)]
     assert choose(views, 5.0, 0.0) == 0
     assert choose(views, 65.0, 0.0) == 0
     assert choose(views, 100.0, 0.0) == 1
+
+
+def test_a_request_without_a_budget_does_not_wait_for_seconds_either():
+    choose = by_headroom(random.Random(1))
+    views = [view(), view(IDLE, BUSY, inside=40)]
+    assert choose(views, 5.0, 0.0) == 0
+    assert choose(views, 2000.0, 0.0) == 0
 
 
 def test_a_request_that_none_keeps_goes_where_it_is_answered_soonest():

@@ -19,6 +19,8 @@ _PATIENCE_MS = 100.0
 """Longer budgets than this count as this: for others' sake nobody waits for seconds."""
 _RECENT = 32
 """The shortest budget of so many requests is one that others will come with."""
+_LIKELY = 0.6
+"""Part of a budget that is kept almost always at which it is still kept more often than not."""
 _UNKNOWN = 2.0
 """What a millisecond of work adds to a budget, until a busy replica has told."""
 _ALIKE = 0.03
@@ -146,7 +148,7 @@ def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
         for i in drawn:
             if views[i].headroom is None and not views[i].inside:
                 return i  # how else would it report
-        if left_ms >= min(views[i].soonest_ms(0.0) for i in drawn):
+        if left_ms >= _LIKELY * min(views[i].soonest_ms(0.0) for i in drawn):
             recent.append(left_ms)  # one that an idle replica keeps: others are nobody's loss
         ahead = {i: views[i].ahead_ms(now_ms) for i in drawn}
         served = {i: views[i].expected(left_ms, ahead[i]) for i in drawn}

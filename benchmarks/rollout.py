@@ -162,7 +162,8 @@ def main() -> int:
         service = OurService(served, ("--trusted-proxies", "127.0.0.1/32"))
         with service:
             service.await_ready()
-            shadow(service, noisy.name, args.rounds)
+            if args.rounds:
+                shadow(service, noisy.name, args.rounds)
 
             admin(service, f"/admin/candidate?file={noisy.name}")
             begun = time.monotonic()

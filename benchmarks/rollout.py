@@ -1,6 +1,6 @@
 """A worse bundle beside the one that serves: is it refused, is it taken back, does anybody notice?
 
-    python -m benchmarks.rollout [--rounds 3] [--noise 0.5]
+    python -m benchmarks.rollout [--rounds 3] [--noise 1]
 
 The candidate is the default bundle with noise on its weights. The service is a real one over HTTP;
 the pictures are the console's six examples, in turn. First the same arrivals, with and without the
@@ -153,7 +153,7 @@ def main() -> int:
     """Print what happened."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--noise", type=float, default=0.5)
+    parser.add_argument("--noise", type=float, default=1.0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         served = Path(folder) / "served.safetensors"

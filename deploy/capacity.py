@@ -37,6 +37,7 @@ class Need:
     """What one operating point needs."""
 
     resolution: int
+    precision: str
     mode: str
     accuracy: float | None
     core_ms: float
@@ -61,6 +62,7 @@ def needs(host: Host, resolutions: dict[str, Any], rate: float) -> list[Need]:
         found.append(
             Need(
                 point["resolution"],
+                point["precision"],
                 point["mode"],
                 accuracy,
                 core_ms,
@@ -85,12 +87,16 @@ def stage_ms(metrics: str, stage: str) -> float | None:
 
 def table(found: list[Need], price: float | None) -> str:
     """Markdown."""
-    head = "| resolution | mode | accuracy | core-ms | answers/s per replica | replicas | cores |"
-    lines = [head + (" per hour |" if price else ""), "|---" * (8 if price else 7) + "|"]
+    head = (
+        "| resolution | precision | mode | accuracy | core-ms | answers/s per replica | replicas "
+        "| cores |"
+    )
+    lines = [head + (" per hour |" if price else ""), "|---" * (9 if price else 8) + "|"]
     for need in found:
         accuracy = "-" if need.accuracy is None else f"{need.accuracy:.1%}"
         line = (
-            f"| {need.resolution} | {need.mode} | {accuracy} | {need.core_ms:.1f} "
+            f"| {need.resolution} | {need.precision} | {need.mode} | {accuracy} "
+            f"| {need.core_ms:.1f} "
             f"| {need.per_replica:.0f} | {need.replicas} | {need.cores} |"
         )
         lines.append(line + (f" {need.cores * price:.2f} |" if price else ""))

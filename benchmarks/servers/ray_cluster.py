@@ -90,6 +90,8 @@ class Cluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                # Where a shell starts us in the background it is ignored, and Ray needs it to stop.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     @contextmanager
@@ -138,6 +140,14 @@ class Cluster:
         except httpx.HTTPError:
             return {}
         return found
+
+    def python(self, code: str) -> str:
+        """What some code prints in Ray's environment."""
+        command = [self._binaries / "python", "-c", code]
+        done = subprocess.run(
+            command, env=self._env, cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return done.stdout
 
     def metrics(self) -> str:
         """What Prometheus would be told by the node."""

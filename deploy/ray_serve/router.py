@@ -12,7 +12,7 @@ from service.fleet.routing import View, by_headroom
 
 
 class HeadroomRouter(RequestRouter):
-    """Power of two choices by headroom instead of by queue length.
+    """Chooses by headroom instead of by queue length (`service.fleet.routing.by_headroom`).
 
     Headroom comes with every answer (ORCA's header, which the proxy reads); for a replica that has
     not answered lately, with Ray's own routing statistics.

@@ -24,30 +24,27 @@ class Headroom:
     """(accuracy, smallest budget in ms at which it is served), less accurate first."""
     work_ms: float = 0.0
     """What one more request adds to the wait of all."""
+    wait_ms: float = 0.0
+    """How long the work inside keeps the engine busy; 0 if nothing is inside."""
     price: float = 0.0
     """What a millisecond of the engine is worth to the others, in accuracy."""
     arrivals_per_s: float = 0.0
     utilisation: float = 0.0
-    """Share of arrivals that find the engine taken."""
+    """Share of a smallest budget that the work inside takes; 1 at most."""
 
-    def accuracy(self, budget_ms: float, behind: float = 0.0) -> float:
-        """The most that is served within a budget, `behind` more requests; 0 if nothing is."""
-        left = budget_ms - behind * self.work_ms
-        return max((a for a, needed in self.points if needed <= left), default=0.0)
+    def expected(self, budget_ms: float) -> float:
+        """The most that is served within a budget; 0 if nothing is.
 
-    def expected(self, budget_ms: float, behind: float = 0.0) -> float:
-        """The same without steps: between two points, in proportion to the budget.
-
-        Reports are a little old, and a step would take a hair for a point of accuracy.
+        Between two points it grows in proportion to the budget: reports are a little old, and a
+        step would take a hair for a point of accuracy.
         """
-        left = budget_ms - behind * self.work_ms
         best = 0.0
         for (low, low_ms), (high, high_ms) in pairwise((*self.points, (0.0, float("inf")))):
-            if left < low_ms:
+            if budget_ms < low_ms:
                 break
             best = low
-            if low_ms < left < high_ms < float("inf"):
-                best += (high - low) * (left - low_ms) / (high_ms - low_ms)
+            if low_ms < budget_ms < high_ms < float("inf"):
+                best += (high - low) * (budget_ms - low_ms) / (high_ms - low_ms)
         return best
 
     def header(self) -> bytes:
@@ -56,6 +53,7 @@ class Headroom:
         return (
             f"TEXT application_utilization={self.utilisation:.3f},"
             f"rps_fractional={self.arrivals_per_s:.1f},named_metrics.work_ms={self.work_ms:.3f},"
+            f"named_metrics.wait_ms={self.wait_ms:.3f},"
             f"named_metrics.price={self.price:.5f}{named}"
         ).encode()
 
@@ -82,6 +80,7 @@ def parse(value: bytes) -> Headroom | None:
     return Headroom(
         tuple(points),
         numbers.get("named_metrics.work_ms", 0.0),
+        numbers.get("named_metrics.wait_ms", 0.0),
         numbers.get("named_metrics.price", 0.0),
         numbers.get("rps_fractional", 0.0),
         numbers.get("application_utilization", 0.0),

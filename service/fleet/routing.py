@@ -3,36 +3,60 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from service.fleet.headroom import Headroom
 
-FRESH_MS = 1000.0
-"""A report older than this says nothing about load; what was sent since still does."""
 SAMPLE = 16
 """Of how many replicas, drawn at random, the best is taken. Looking at a replica costs a router
 nothing. With many routers, fewer: they would all send their next request to the same replica."""
-_CROWD = 0.02
-"""What a request inside costs those that come after it, in accuracy: by simulation."""
+_SPARE = 0.8
+"""Part of a budget within which a replica must serve a request to be chosen for others' sake."""
+_PATIENCE_MS = 100.0
+"""Longer budgets than this count as this: for others' sake nobody waits for seconds."""
+_RECENT = 32
+"""The shortest budget of so many requests is one that others will come with."""
+_LIKELY = 0.6
+"""Part of a budget that is kept almost always at which it is still kept more often than not."""
+_UNKNOWN = 2.0
+"""What a millisecond of work adds to a budget, until a busy replica has told."""
+_ALIKE = 0.03
+"""Accuracies that differ by less are the same: reports are a little old."""
 
 
 @dataclass(slots=True)
 class View:
-    """One replica as a router sees it."""
+    """One replica as a router sees it.
+
+    What a replica reports is old when the next request comes. So the router keeps the last report
+    of the idle replica and the last one of the busy replica, and knows itself which of them holds:
+    the requests that it sent are still there, and the work of others is done as time passes.
+    """
 
     headroom: Headroom | None = None
     """As last reported."""
-    seen_ms: float = float("-inf")
+    idle: Headroom | None = None
+    """As last reported with nothing inside."""
+    busy: Headroom | None = None
+    """As last reported with work inside."""
     inside: int = 0
     """Requests that this router sent there and that have not come back."""
-    then: int = 0
-    """As many of them as there were when it reported."""
+    others_ms: float = float("-inf")
+    """When the work that others sent will be done."""
 
     def report(self, headroom: Headroom, now_ms: float) -> None:
-        """Take in what the replica says of itself."""
-        self.headroom, self.seen_ms, self.then = headroom, now_ms, self.inside
+        """Take in what the replica says of itself; what it said before is not news."""
+        if headroom == self.headroom:
+            return
+        self.headroom = headroom
+        self.others_ms = now_ms + headroom.wait_ms - self.inside * headroom.work_ms
+        if headroom.wait_ms > 0:
+            self.busy = headroom
+        else:
+            self.idle = headroom
 
     def sent(self) -> None:
         """A request goes there."""
@@ -42,9 +66,45 @@ class View:
         """A request came back."""
         self.inside = max(0, self.inside - 1)
 
-    def behind(self, now_ms: float) -> int:
-        """By how many requests it has more than its report knows of; an old one knows of none."""
-        return self.inside - (self.then if now_ms - self.seen_ms <= FRESH_MS else 0)
+    def ahead_ms(self, now_ms: float) -> float:
+        """Work before a request that is sent now: this router's, and what is left of others'."""
+        if self.headroom is None:
+            return 0.0
+        return self.inside * self.headroom.work_ms + max(0.0, self.others_ms - now_ms)
+
+    def expected(self, budget_ms: float, ahead_ms: float) -> float:
+        """The accuracy that it serves within a budget, behind so much work."""
+        if self.headroom is None:
+            return 0.0
+        if self.idle is None:
+            return self._busy().expected(budget_ms - self._more_ms(ahead_ms))
+        idle = self.idle.expected(budget_ms)
+        if ahead_ms <= 0:
+            return idle
+        return min(idle, self._busy().expected(budget_ms - self._more_ms(ahead_ms)))
+
+    def needs_ms(self, ahead_ms: float) -> float:
+        """The smallest budget that it keeps, behind so much work."""
+        if self.headroom is None:
+            return float("inf")
+        if self.idle is not None and ahead_ms <= 0:
+            return self.idle.points[0][1]
+        return self._busy().points[0][1] + self._more_ms(ahead_ms)
+
+    def soonest_ms(self, ahead_ms: float) -> float:
+        """When it answers if all goes well, behind so much work."""
+        if self.headroom is None:
+            return float("inf")
+        return (self.idle or self.headroom).points[0][1] + ahead_ms
+
+    def _busy(self) -> Headroom:
+        found = self.busy or self.headroom
+        assert found is not None
+        return found
+
+    def _more_ms(self, ahead_ms: float) -> float:
+        """What to add to the budgets of the report about a busy replica."""
+        return _UNKNOWN * ahead_ms if self.busy is None else ahead_ms - self.busy.wait_ms
 
 
 Choose = Callable[[Sequence[View], float, float], int]
@@ -73,23 +133,37 @@ def least_requests(chance: random.Random) -> Choose:
 
 
 def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
-    """Of some drawn at random, the one that serves the most accuracy within the budget.
+    """Of some drawn at random: the most accuracy in time, at the least cost to those that follow.
 
-    Less what the request would cost others there. One that never reported is tried once.
+    Replicas that serve a request equally well differ in what is lost by sending it there. One that
+    is idle keeps the shortest budgets, and no longer does with a request inside; one that is busy,
+    or slow, does not keep them anyway. So if one of the latter has time to spare for a request, it
+    goes there: to the one that keeps short budgets least. One that no replica keeps goes where it
+    is answered soonest. A replica that never reported is tried once.
     """
-
-    def worth(view: View, left_ms: float, now_ms: float) -> float:
-        headroom = view.headroom
-        if headroom is None:
-            return -_CROWD * view.inside
-        return headroom.expected(left_ms, view.behind(now_ms)) - _CROWD * view.inside
+    recent: deque[float] = deque(maxlen=_RECENT)
 
     def choose(views: Sequence[View], left_ms: float, now_ms: float) -> int:
         drawn = _draw(chance, len(views), sample)
-        unknown = [i for i in drawn if views[i].headroom is None and not views[i].inside]
-        if unknown:
-            return unknown[0]  # how else would it report
-        return max(drawn, key=lambda i: worth(views[i], left_ms, now_ms))
+        for i in drawn:
+            if views[i].headroom is None and not views[i].inside:
+                return i  # how else would it report
+        if left_ms >= _LIKELY * min(views[i].soonest_ms(0.0) for i in drawn):
+            recent.append(left_ms)  # one that an idle replica keeps: others are nobody's loss
+        ahead = {i: views[i].ahead_ms(now_ms) for i in drawn}
+        served = {i: views[i].expected(left_ms, ahead[i]) for i in drawn}
+        best = max(served.values())
+        if best <= 0:
+            return min(drawn, key=lambda i: views[i].soonest_ms(ahead[i]))
+        enough = best - _ALIKE
+        needs = {i: views[i].needs_ms(ahead[i]) for i in drawn if served[i] >= enough}
+        tight, spare_ms = min(recent, default=left_ms), _SPARE * min(left_ms, _PATIENCE_MS)
+        taken = [
+            i
+            for i, needed in needs.items()
+            if needed > tight and views[i].expected(spare_ms, ahead[i]) >= enough
+        ]
+        return max(taken, key=needs.__getitem__) if taken else min(needs, key=needs.__getitem__)
 
     return choose
 

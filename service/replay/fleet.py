@@ -7,8 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader
-from service.fleet.headroom import Headroom, few
 from service.fleet.routing import ROUTERS, Choose, View
 from service.latency.catalogue import Listing
 from service.latency.model import Measurements, decode_work
@@ -16,6 +16,7 @@ from service.replay.machine import HostModel, reference
 from service.replay.policies import Ours
 from service.replay.simulation import PREPROCESSING, Job, Result, Simulation
 from service.replay.traces import MIXED, UNIT_PER_S, Arrival, varying
+from service.scheduling.reporting import reported
 
 WAY_MS = 0.5
 """Between router and replica, each way: what a router knows is at least so old."""
@@ -36,8 +37,8 @@ class Replica(Simulation):
         self.view = View()
         self._reported_ms = float("-inf")
 
-    def _answer(self, *args: object) -> None:
-        super()._answer(*args)  # type: ignore[arg-type]
+    def _answer(self, job: Job, point: OperatingPoint) -> None:
+        super()._answer(job, point)
         self._comes_back()
 
     def _refuse(self, job: Job) -> None:
@@ -54,9 +55,7 @@ class Replica(Simulation):
         if now - self._reported_ms >= _REPORT_MS:
             self._reported_ms = now
             decode = scheduler.model.decode_ms(_TYPICAL)
-            outlook = scheduler.outlook(now, lambda _: decode)
-            fastest = scheduler.table(now).points[0]
-            report = Headroom(few([(x.rank, needed) for x, needed in outlook]), fastest.unit_ms)
+            report = reported(scheduler, now, lambda _: decode)
 
         def arrives() -> None:
             self.view.left()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from san_core.preprocessing import ImageHeader
-from service.fleet.headroom import Headroom, few
+from service.fleet.headroom import Headroom
 from service.runtime.clock import Clock
 from service.scheduling.admission import Admission
-from service.scheduling.schedule import Schedule
+from service.scheduling.reporting import reported
 from service.serving.bundles.deployment import Deployment
 from service.serving.choosing import Image, decode_ms
 
@@ -20,9 +20,8 @@ _RATE_MS = 1000.0
 class HeadroomReport:
     """Makes a report at most every few milliseconds."""
 
-    def __init__(self, admission: Admission, schedule: Schedule, clock: Clock) -> None:
+    def __init__(self, admission: Admission, clock: Clock) -> None:
         self._admission = admission
-        self._schedule = schedule
         self._clock = clock
         self._made_ms = float("-inf")
         self._report: Headroom | None = None
@@ -39,9 +38,6 @@ class HeadroomReport:
         return self._report
 
     def _make(self, deployment: Deployment, now: float) -> Headroom:
-        image = [Image(_TYPICAL, _TYPICAL_BYTES)]
-        outlook = deployment.scheduler.outlook(now, lambda side: decode_ms(deployment, image, side))
-        fastest = deployment.scheduler.table(now).points[0]
         since, before = self._counted
         facts = self._admission.facts
         if now - since > _RATE_MS:
@@ -49,9 +45,10 @@ class HeadroomReport:
             if since > 0:
                 self._arrivals_per_s = 1000 * (came - before) / (now - since)
             self._counted = now, came
-        return Headroom(
-            few([(listing.rank, needed) for listing, needed in outlook]),
-            work_ms=fastest.unit_ms,
-            arrivals_per_s=self._arrivals_per_s,
-            utilisation=min(1.0, self._schedule.drain_ms(now) / outlook[0][1]),
+        image = [Image(_TYPICAL, _TYPICAL_BYTES)]
+        return reported(
+            deployment.scheduler,
+            now,
+            lambda side: decode_ms(deployment, image, side),
+            self._arrivals_per_s,
         )

@@ -127,7 +127,7 @@ class Service:
             self.ledger,
             settings.agreement_fraction,
         )
-        self._headroom = HeadroomReport(self.admission, machinery.schedule, machinery.clock)
+        self._headroom = HeadroomReport(self.admission, machinery.clock)
         self.on_fatal: Callable[[BaseException], None] = lambda _: None
         """Called if the first bundle cannot be served: nothing is left to wait for."""
         self.on_ready: Callable[[], None] = lambda: logger.info("ready")

@@ -13,6 +13,7 @@ running() { [[ -f $pidfile ]] && kill -0 "$(<"$pidfile")" 2>/dev/null; }
 
 start() {
 	running && return
+	stop
 	rm -f "$pidfile"
 	iptables-save >"$rules"
 	ip link show docker0 >/dev/null 2>&1 || touch "$state/docker0.is-ours"
@@ -27,13 +28,16 @@ start() {
 }
 
 stop() {
-	running || return 0
-	pid=$(<"$pidfile")
-	kill "$pid"
-	for _ in $(seq 150); do
-		kill -0 "$pid" 2>/dev/null || break
-		sleep 0.2
-	done
+	if running; then
+		pid=$(<"$pidfile")
+		kill "$pid"
+		for _ in $(seq 150); do
+			kill -0 "$pid" 2>/dev/null || break
+			sleep 0.2
+		done
+	fi
+	# Also after an engine that ended without us: its rules outlive it.
+	[[ -f $rules ]] || return 0
 	if [[ -f $state/docker0.is-ours ]]; then
 		ip link delete docker0 2>/dev/null || true
 		rm "$state/docker0.is-ours"
@@ -48,6 +52,7 @@ stop() {
 		iptables -t "$table" -F
 		iptables -t "$table" -X
 	done
+	rm "$rules"
 }
 
 "$1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -60,8 +61,29 @@ def test_everything_listens_on_this_machine_only(stack: Stack):
             assert {binding["HostIp"] for binding in bindings or []} <= {"127.0.0.1"}
 
 
-def test_what_was_measured_outlives_the_container(stack: Stack):
-    assert "latency-" in stack.compose("exec", "-T", "service", "ls", "/data")
+def test_what_was_measured_is_kept_where_the_container_does_not_go(stack: Stack):
+    _await_times(stack)
+
+
+def _await_times(stack: Stack) -> None:
+    """Until the times of the whole frontier are on disk.
+
+    Those that were taken while others used the machine are taken again before they are kept.
+    """
+    points = stack.get("service", "/resolutions")["operating_points"]
+    wanted = {(p["resolution"], p["precision"]) for p in points if p["frontier"]}
+
+    def kept() -> bool:
+        told = stack.compose(
+            "exec", "-T", "service", "sh", "-c", "cat /data/latency-*", check=False
+        )
+        start = told.find("{")
+        if start < 0:
+            return False
+        forward = json.loads(told[start:])["forward"]
+        return wanted <= {(entry["resolution"], entry["precision"]) for entry in forward}
+
+    _wait("times on disk", 240, kept)
 
 
 def test_prometheus_scrapes_the_service_and_evaluates_the_rules(stack: Stack, traffic):
@@ -153,6 +175,7 @@ def test_stopping_drains_and_a_new_container_is_ready_sooner(stack: Stack):
         while not stop.is_set():
             outcomes.append(post(stack.url("service", "/classify"), picture(3, 1500))[0])
 
+    _await_times(stack)
     threads = [threading.Thread(target=knock) for _ in range(4)]
     for thread in threads:
         thread.start()

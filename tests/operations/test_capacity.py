@@ -13,6 +13,7 @@ def point(resolution: int, batch_ms: float, *, frontier: bool = True) -> dict:
     return {
         "resolution": resolution,
         "mode": "proxy",
+        "precision": "int8",
         "frontier": frontier,
         "accuracy": {"top1": resolution / 300},
         "latency_ms": {"1": {"p50": batch_ms}, "8": {"p50": batch_ms}},
@@ -44,7 +45,8 @@ def test_the_mean_of_a_stage_is_read_from_the_metrics():
 def test_a_price_adds_a_column():
     found = MODULE["needs"](HOST, {"operating_points": [point(96, 8.0)]}, 10_000)
     head, rule, line = MODULE["table"](found, 0.05).split("\n")
-    assert head.count("|") == rule.count("|") == line.count("|") == 9
+    assert head.count("|") == rule.count("|") == line.count("|") == 10
+    assert line.startswith("| 96 | int8 | proxy |")
     assert line.endswith("| 160 | 8.00 |")
     plain = MODULE["table"](found, None).split("\n")
-    assert {row.count("|") for row in plain} == {8}
+    assert {row.count("|") for row in plain} == {9}

@@ -5,6 +5,7 @@ Ray is installed on demand into an environment of its own (see `benchmarks/peers
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -163,6 +164,42 @@ def test_ray_is_told_of_every_request_and_of_every_replica(cluster: Cluster) -> 
         ):
             line = re.compile(rf"^ray_san_{name}\{{[^}}]*{label}", re.MULTILINE)
             until(lambda line=line: line.search(cluster.metrics()), log=cluster.metrics)
+
+
+IN_RAY = """
+import json, os
+from types import SimpleNamespace
+from deploy.ray_serve.application import Replica, build
+
+# What Ray makes: an instance of the class behind the deployment.
+replica = object.__new__(Replica.func_or_class)
+looks = []
+replica.metrics = SimpleNamespace(look=lambda **facts: looks.append(facts))
+replica.service = SimpleNamespace(
+    failure=None, is_ready=True, admission=SimpleNamespace(inside=3)
+)
+replica.check_health()
+replica.service.failure = "the bundle is broken"
+try:
+    replica.check_health()
+    said = ""
+except RuntimeError as error:
+    said = str(error)
+os.environ |= {"SAN_PRECISION": "float", "SAN_RAY_CORES": "2"}
+made = build({"cores": 2, "settings": {"SAN_MAX_BATCH": "4"}})
+options = made._bound_deployment.ray_actor_options
+print(json.dumps([looks, said, options["num_cpus"], options["runtime_env"]["env_vars"]]))
+"""
+
+
+def test_a_sick_replica_says_so_and_replicas_get_the_settings_of_the_shell(
+    cluster: Cluster,
+) -> None:
+    looks, said, cores, variables = json.loads(cluster.python(IN_RAY).splitlines()[-1])
+    assert looks == [{"ready": True, "inside": 3}]
+    assert said == "the bundle is broken"
+    assert cores == 2
+    assert variables == {"SAN_PRECISION": "float", "SAN_MAX_BATCH": "4"}
 
 
 def test_reloads_and_feedback_reach_the_replica_they_concern(

@@ -43,7 +43,8 @@ def documented() -> set[str]:
         else:
             found.add(name)
     assert len(found) > 30
-    return found
+    _, _, workers = page.partition("exist there: ")  # with several workers only
+    return found | set(re.findall(r"`(san_\w+)`", workers.partition("\n\n")[0]))
 
 
 FOREIGN = {"up", "ALERTS"} | {

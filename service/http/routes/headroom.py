@@ -27,9 +27,10 @@ class HeadroomSchema(BaseModel):
 
     points: list[PromisedSchema]
     work_ms: float = Field(description="what one more request adds to the wait of all")
+    wait_ms: float = Field(description="how long the work inside keeps the engine busy")
     price: float = Field(description="accuracy that a millisecond of the engine is worth to others")
     arrivals_per_s: float
-    utilisation: float = Field(description="share of arrivals that find the engine taken")
+    utilisation: float = Field(description="share of a smallest budget that the work inside takes")
 
 
 def headroom_router(service: Service) -> APIRouter:
@@ -50,6 +51,7 @@ def headroom_router(service: Service) -> APIRouter:
         return HeadroomSchema(
             points=[PromisedSchema(accuracy=a, budget_ms=round(ms, 3)) for a, ms in found.points],
             work_ms=round(found.work_ms, 3),
+            wait_ms=round(found.wait_ms, 3),
             price=round(found.price, 6),
             arrivals_per_s=round(found.arrivals_per_s, 1),
             utilisation=round(found.utilisation, 3),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from san_core.frontier import OperatingPoint
 from service.errors import NoCandidateError, PromotionError, ReloadError
 from service.images.decoder import Decoder
 from service.observability.ledger import Ledger
@@ -212,18 +213,21 @@ class Rollout(IdleSampler):
             self.facts.feedback_expected.add(expected)
 
     async def compare(self, sample: Sample) -> None:
-        """Have both bundles answer a picture at their best points."""
+        """Have both bundles answer a picture at the best point that both have ready."""
         serving, other, facts = self._parts.serving(), self.other, self.facts
         if serving is None or other is None:
             return
         watched = serving if self.stage is Stage.PROMOTED else other
         known = other if watched is serving else serving
+        points = _best_ready(known, watched)
+        if points is None:
+            return
         header = await self._decoder.header(sample.image, _NEVER)
         answers = []
-        for deployment in (known, watched):
-            ran = await self._rerun(deployment, deployment.frontier[-1].point, sample.image)
+        for deployment, point in zip((known, watched), points, strict=True):
+            ran = await self._rerun(deployment, point, sample.image)
             if ran is None:
-                return  # its best point is not ready yet
+                return  # evicted meanwhile
             answers.append(ran)
         (mine, mine_ms), (its, its_ms) = answers
         same = (
@@ -257,3 +261,18 @@ class Rollout(IdleSampler):
             self._drop("rolled_back", " ".join(reasons))
         elif self.stage is Stage.PROMOTED and (self._clock() - self._promoted_ms > self._watch_ms):
             self._drop("retired", "the new bundle has proved itself")
+
+
+def _best_ready(one: Deployment, other: Deployment) -> tuple[OperatingPoint, OperatingPoint] | None:
+    """The best point that both have ready, or the best of each; None if one has none.
+
+    A candidate has few: those that answer any budget, not the whole frontier.
+    """
+    ones, others = (
+        [listing.point for listing in deployment.frontier if listing.point in deployment.cache]
+        for deployment in (one, other)
+    )
+    shared = [point for point in ones if point in others]
+    if shared:
+        return shared[-1], shared[-1]
+    return (ones[-1], others[-1]) if ones and others else None

@@ -8,23 +8,19 @@ from hypothesis import strategies as st
 
 from service.fleet.headroom import Headroom, few, parse
 
-ROOM = Headroom(((0.25, 4.0), (0.5, 8.0), (0.75, 20.0)), 1.5, 0.01, 120.0, 0.4)
+ROOM = Headroom(((0.25, 4.0), (0.5, 8.0), (0.75, 20.0)), 1.5, 6.0, 0.01, 120.0, 0.4)
 
 
 @pytest.mark.parametrize(
-    ("budget_ms", "behind", "accuracy"),
-    [(3.9, 0, 0.0), (4.0, 0, 0.25), (20.0, 0, 0.75), (20.0, 1, 0.5), (20.0, 11, 0.0)],
+    ("budget_ms", "accuracy"), [(3.9, 0.0), (4.0, 0.25), (8.0, 0.5), (20.0, 0.75), (100.0, 0.75)]
 )
-def test_a_budget_buys_what_fits_behind_those_already_sent(budget_ms, behind, accuracy):
-    assert ROOM.accuracy(budget_ms, behind) == accuracy
-    assert (ROOM.expected(budget_ms, behind) > 0) == (accuracy > 0)
-    assert ROOM.expected(budget_ms, behind) >= accuracy
+def test_a_budget_buys_what_fits(budget_ms, accuracy):
+    assert ROOM.expected(budget_ms) == accuracy
 
 
 def test_between_two_points_it_is_in_proportion():
     assert ROOM.expected(6.0) == pytest.approx(0.375)
     assert ROOM.expected(14.0) == pytest.approx(0.625)
-    assert ROOM.expected(100.0) == 0.75
 
 
 def test_the_header_says_the_same():

@@ -7,14 +7,16 @@ import pytest
 from service.fleet.headroom import Headroom
 from service.fleet.routing import ROUTERS, View, by_headroom
 
-IDLE = Headroom(((0.25, 4.0), (0.75, 12.0)), 2.0)
-BUSY = Headroom(((0.25, 30.0), (0.75, 60.0)), 2.0)
+IDLE = Headroom(((0.25, 4.0), (0.75, 12.0)), work_ms=2.0)
+BUSY = Headroom(((0.25, 30.0), (0.75, 60.0)), work_ms=2.0, wait_ms=20.0)
+SLOW = Headroom(((0.25, 10.0), (0.75, 25.0)), work_ms=5.0)
 
 
-def view(headroom=IDLE, now=0.0, inside=0):
+def view(*reports, now=0.0, inside=0):
     made = View()
-    made.report(headroom, now)
     made.inside = inside
+    for headroom in reports or (IDLE,):
+        made.report(headroom, now)
     return made
 
 
@@ -30,39 +32,92 @@ def test_every_router_uses_every_replica(name):
         if sum(v.inside for v in views) > 8:
             for v in views:
                 v.left()
-                v.report(IDLE, 0.0)
     assert seen == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize(("budget_ms", "chosen"), [(13.0, 1), (50.0, 1)])
-def test_the_replica_with_more_accuracy_in_time_is_taken(budget_ms, chosen):
+def test_the_replica_with_more_accuracy_in_time_is_taken():
     choose = by_headroom(random.Random(1))
-    assert choose([view(BUSY), view(IDLE)], budget_ms, 0.0) == chosen
+    assert choose([view(IDLE, BUSY), view(IDLE)], 13.0, 0.0) == 1
 
 
 def test_what_was_sent_since_the_report_counts():
     choose = by_headroom(random.Random(1))
-    views = [view(IDLE), view(IDLE)]
+    views = [view(), view()]
     views[0].sent()
     assert choose(views, 13.0, 0.0) == 1
     views[0].left()
-    views[0].report(IDLE, 1.0)
     views[1].sent()
     assert choose(views, 13.0, 1.0) == 0
 
 
-def test_an_old_report_is_corrected_by_what_is_known_to_be_inside():
+def test_a_request_with_time_to_spare_leaves_the_idle_replica_to_others():
     choose = by_headroom(random.Random(1))
-    stale = view(IDLE, now=0.0, inside=3)
-    stale.then = 3
-    assert choose([stale, view(BUSY, now=5000.0)], 40.0, 5000.0) == 0
-    stale.inside = stale.then = 50
-    assert choose([stale, view(BUSY, now=5000.0)], 40.0, 5000.0) == 1
+    views = [view(), view(inside=1), view(SLOW)]
+    assert choose(views, 100.0, 0.0) == 0, "nobody came with less"
+    assert choose(views, 5.0, 0.0) == 0
+    assert choose(views, 100.0, 0.0) == 2
+
+
+def test_a_budget_that_nobody_keeps_is_nothing_to_make_room_for():
+    choose = by_headroom(random.Random(1))
+    views = [view(), view(inside=1), view(SLOW)]
+    choose(views, 0.1, 0.0)
+    assert choose(views, 100.0, 0.0) == 0
+
+
+def test_it_is_not_sent_where_the_work_takes_most_of_its_budget():
+    choose = by_headroom(random.Random(1))
+    views = [view(), view(IDLE, BUSY, inside=10)]
+    assert choose(views, 5.0, 0.0) == 0
+    assert choose(views, 65.0, 0.0) == 0
+    assert choose(views, 100.0, 0.0) == 1
+
+
+def test_a_request_without_a_budget_does_not_wait_for_seconds_either():
+    choose = by_headroom(random.Random(1))
+    views = [view(), view(IDLE, BUSY, inside=40)]
+    assert choose(views, 5.0, 0.0) == 0
+    assert choose(views, 2000.0, 0.0) == 0
+
+
+def test_a_request_that_none_keeps_goes_where_it_is_answered_soonest():
+    choose = by_headroom(random.Random(1))
+    assert choose([view(SLOW), view(inside=1), view(inside=3)], 3.0, 0.0) == 1
+
+
+def test_a_replica_is_idle_once_the_work_it_reported_is_done():
+    old = view(IDLE, BUSY)
+    assert old.ahead_ms(5.0) == 15.0
+    assert old.expected(13.0, old.ahead_ms(5.0)) == 0.0
+    assert old.ahead_ms(30.0) == 0.0
+    assert old.expected(13.0, old.ahead_ms(30.0)) == 0.75
+
+
+def test_requests_of_this_router_are_inside_until_they_come_back():
+    made = view(inside=3)
+    made.report(BUSY, 0.0)
+    assert made.ahead_ms(0.0) == 20.0  # 6 of them its own, 14 of others
+    assert made.ahead_ms(100.0) == 6.0
+    made.left()
+    assert made.ahead_ms(100.0) == 4.0
+
+
+def test_a_report_that_was_heard_before_is_not_news():
+    made = view(IDLE, BUSY, now=0.0)
+    made.report(BUSY, 15.0)
+    assert made.ahead_ms(15.0) == 5.0
+
+
+def test_until_an_idle_replica_has_told_the_busy_one_is_all_there_is():
+    made = view(BUSY)
+    assert made.expected(61.0, 20.0) == 0.75
+    assert made.expected(41.0, 20.0) < 0.75
+    assert made.needs_ms(30.0) == 40.0
 
 
 def test_a_replica_that_never_reported_is_tried():
     choose = by_headroom(random.Random(1))
-    assert choose([view(IDLE), View()], 50.0, 0.0) == 1
+    assert choose([view(), View()], 50.0, 0.0) == 1
     tried = View()
     tried.sent()
-    assert choose([view(IDLE), tried], 50.0, 0.0) == 0
+    assert choose([view(), tried], 50.0, 0.0) == 0

@@ -16,7 +16,7 @@ def test_headroom_is_a_few_numbers_and_a_header_of_every_answer(client):
     answer = client.post(f"/classify?budget_ms={HUGE}", content=picture())
     headroom = parse(answer.headers["endpoint-load-metrics"].encode())
     assert headroom is not None
-    assert headroom.accuracy(HUGE) == round(accuracies[-1], 4)
+    assert headroom.expected(HUGE) == round(accuracies[-1], 4)
 
 
 def test_a_refusal_carries_it_too(client):

@@ -19,12 +19,13 @@ from tests.service.fakes import FakeClock
 CLASSES = ("cat", "dog")
 
 
-def bundle(name, version="1", says=0, accuracy=0.7, classes=CLASSES):
+def bundle(name, version="1", says=0, accuracy=0.7, classes=CLASSES, cache=("fast", "best")):
     return SimpleNamespace(
         sha256=name,
         says=says,
         manifest=SimpleNamespace(name=name, version=version, classes=classes),
-        frontier=(SimpleNamespace(point="best"),),
+        frontier=tuple(SimpleNamespace(point=point) for point in ("fast", "best", "luxury")),
+        cache=cache,
         idle_host=SimpleNamespace(look=lambda *_: Idle(feasible=True, accuracy=accuracy)),
     )
 
@@ -36,6 +37,7 @@ class Scene:
         self.serving = bundle("old")
         self.candidate = candidate
         self.retired = []
+        self.points = []
         self.clock = FakeClock()
         self.ledger = Ledger()
         self.admission = SimpleNamespace()
@@ -63,7 +65,7 @@ class Scene:
         return None
 
     async def rerun(self, deployment, point, _image):
-        assert point == "best"
+        self.points.append(point)
         scores = np.zeros(2, np.float32)
         scores[deployment.says] = 1.0
         return scores, 2.0
@@ -197,3 +199,20 @@ def test_a_reload_ends_it_and_a_watched_bundle_is_not_replaced_by_another_candid
     scene.promote(force=True)
     with pytest.raises(ReloadError, match="watched"):
         scene.load()
+
+
+@pytest.mark.parametrize(
+    ("cache", "points"),
+    [
+        (("fast", "best", "luxury"), ["best", "best"]),
+        (("fast",), ["fast", "fast"]),
+        (("luxury",), ["best", "luxury"]),
+        ((), []),
+    ],
+)
+def test_both_answer_at_the_best_point_that_both_have_ready(cache, points):
+    scene = Scene(bundle("new", "2", cache=cache))
+    scene.load()
+    scene.look(1)
+    assert scene.points == points
+    assert scene.rollout.facts.agreement.whole == len(points) // 2

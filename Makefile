@@ -103,7 +103,7 @@ bench: $(READY) ## Run the benchmarks and rewrite the pages on performance (BENC
 	$(BIN)/python -m benchmarks.$(BENCH) $(if $(DATA),--data $(DATA))
 
 docs: $(READY) ## Build the documentation into site/; a dead link or a missing page fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lock: ## Renew the lock files from pyproject.toml and constraints.txt (needs uv)
 	uv pip compile pyproject.toml requirements/build.in -c constraints.txt --extra tracing $(LOCKING) -o requirements/service.lock

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 def _build(root: Path, target: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", target],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", target],
         cwd=root,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(root)},
         capture_output=True,

@@ -303,3 +303,13 @@ def test_calibrated_statistics_do_not_outlive_further_training(
     assert bundle.read_manifest(source).calibrated == (40,)
     _, out = distilled(source, images, tmp_path / "run", "--epochs", "1")
     assert bundle.read_manifest(out).calibrated == ()
+
+
+def test_what_was_kept_is_told_in_sentences() -> None:
+    told = list(distil._told({1.0: 0.2, 0.5: 0.4}, {192: (0.5, 0.6), 160: (0.4, 0.3)}, 12))
+    assert told == [
+        "Kept 50% of what was learnt: it agrees best with the teacher (40.0% of 12 photographs "
+        "that were held out).",
+        "192 px: 60.0% before training, 50.0% after; kept: the pretrained one.",
+        "160 px: 30.0% before training, 40.0% after; kept: the trained one.",
+    ]

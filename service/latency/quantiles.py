@@ -48,14 +48,14 @@ class Learning:
     ample: float = 8.0
     """A request with this many times the time it needs is late only by the host's own doing, which
     no choice of ours prevents and no promise can cover."""
-    outcome: float = 0.02
+    outcome: float = 0.05
     """By how much one broken promise under load widens what is allowed for (in log); a kept one
     narrows it by a hundredth of that."""
     outcome_ms: float = 3000.0
     """Over how much time that is forgotten: without answers nothing else would undo it."""
     pause_ms: float = 100.0
     """Forgetting begins so long after an answer: while there are answers they steer."""
-    roomier: float = 0.3
+    roomier: float = 0.8
     tighter: float = 0.3
     """How far outcomes move it at most: where noise breaks promises whatever is chosen, refusing
     everybody would not keep them."""

@@ -183,10 +183,12 @@ def decide(
             # Those before it can be given the floor as well: then it may still be in time.
             chosen = _squeezed(request, found, load, spreads, table, floor, left)
     if chosen is None:
-        likely = max(found, key=lambda o: (o.accuracy * o.in_time, -o.total_ms))
-        if price <= 0 and likely.in_time >= TUNING.best_effort and terms.on_miss is OnMiss.ANSWER:
+        hopeful = [o for o in found if o.in_time >= TUNING.best_effort]
+        if price <= 0 and hopeful and terms.on_miss is OnMiss.ANSWER:
             # It costs nobody anything: the engine has time.
-            return Decision(Verdict.LATE, likely, reasons.late(request, likely, now_ms))
+            best = max(hopeful, key=_expected)
+            return Decision(Verdict.LATE, best, reasons.late(request, best, now_ms))
+        likely = max(found, key=_expected)
         # Where it would be in time more often than not without the others, they are the reason.
         likes = [o for o in found if alone.probability(left / o.idle_ms) >= TUNING.likely]
         hoped = idle or max(likes, key=lambda o: o.accuracy, default=None)
@@ -195,6 +197,11 @@ def decide(
     held_up = _held_up(found, chosen.accuracy, left, alone)
     reason = reasons.chosen(request, found, chosen, idle if given_up else None, price, now_ms)
     return Decision(Verdict.SERVE, chosen, reason, share, price, given_up, held_up)
+
+
+def _expected(option: Option) -> tuple[float, float]:
+    """Accuracy in time; of equals the faster."""
+    return option.accuracy * option.in_time, -option.total_ms
 
 
 def _squeezed(

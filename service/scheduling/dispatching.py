@@ -97,7 +97,7 @@ def choose(
     price = table.price(share)
     prospects = _Prospects(table, spread, price, allowed, now_ms)
     floor = table.floor
-    tight_ms = (floor.run_ms(1) + table.overhead_ms) * spread.bound
+    tight_ms = (floor.run_ms(1) + table.overhead_ms) * min(spread.bound, TUNING.room)
     best, least = Plan(price=price), float("inf")
     for cost in table.points:
         if not affordable(cost, share, table, head.terms):

@@ -162,15 +162,15 @@ def test_a_noisy_host_does_not_drive_a_lone_request_to_the_smallest_point():
 
 def test_what_cannot_be_promised_is_served_while_the_engine_has_time():
     full = Load(False, 3.0, 3.0, 3.0, 0.0, 1, 9.0, rate=0.0)
-    found = asked(7.4, full)
+    found = asked(8.0, full)
     assert found.verdict is Verdict.LATE
     assert 0.9 <= found.option.in_time < 0.99
-    assert asked(7.4, full, on_miss=OnMiss.REFUSE).verdict is Verdict.OVERLOADED
+    assert asked(8.0, full, on_miss=OnMiss.REFUSE).verdict is Verdict.OVERLOADED
 
 
 def test_but_not_while_others_need_it():
     short = Load(False, 3.0, 3.0, 3.0, 0.0, 1, 9.0, rate=2.0)
-    assert asked(7.4, short).verdict is Verdict.OVERLOADED
+    assert asked(8.0, short).verdict is Verdict.OVERLOADED
 
 
 INT8 = [*LISTINGS, listing(224, "int8", 0.745)]

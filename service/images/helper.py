@@ -93,6 +93,9 @@ def main() -> None:
             status, answer = REFUSED, str(error).encode()
         except MemoryError:
             status, answer = TOO_LARGE, b""
+        except Exception as error:  # a decoder's own: a new process would cost more than the image
+            sentence = f"The image is corrupt: its decoder ends with {type(error).__name__}."
+            status, answer = REFUSED, sentence.encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
         sink.write(ANSWER.pack(status, len(answer)))
         sink.write(answer)

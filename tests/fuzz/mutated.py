@@ -40,7 +40,7 @@ def main() -> int:
     images = list(mutated(count, seed=23))
     server = OurService(options=["--formats", "JPEG,PNG,WEBP,GIF,BMP,TIFF,PPM,AVIF"])
     with server:
-        server.await_ready()
+        server.await_answer("/readyz", 120.0)
         before = server.memory_mb()
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
             parts = [images[n::_CONNECTIONS] for n in range(_CONNECTIONS)]

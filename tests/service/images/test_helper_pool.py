@@ -1,6 +1,7 @@
 """Real helper processes: what they decode, and what becomes of them."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -22,6 +23,7 @@ from service.images.helper_pool import HelperPool
 from service.runtime.clock import monotonic_ms
 from service.runtime.thread_pool import Workers
 from tests.campaign.images import attack
+from tests.fuzz.mutations import mutated
 from tests.service.conftest import picture
 
 HOW = Preprocessing()
@@ -238,3 +240,15 @@ def test_the_images_of_one_request_are_bounded_together():
     limits.check_all([header] * 3 + [None])
     with pytest.raises(ImageTooLargeError, match="Send them in several"):
         limits.check_all([header] * 64)
+
+
+def test_what_a_decoder_raises_costs_no_process(pool):
+    """Of these sixty damaged images three once ended their helper with an error of Pillow's own."""
+
+    async def main() -> None:
+        for image in mutated(60, seed=23):
+            with contextlib.suppress(CorruptImageError, ImageTooLargeError):
+                await pool.decode(image, HOW, 64, cpu_ms=250)
+
+    asyncio.run(main())
+    assert pool.lost["exit"] == 0

@@ -40,6 +40,8 @@ class Assumed:
     """To make a cold point ready, if none was ever built here."""
     own_gain: float = 0.03
     """How far one run moves what is known of its point alone: slower than the shared pace."""
+    least_own: float = 0.7
+    """No point counts as faster than this part of its measured time: medians of a quiet host."""
     drift: float = 1.5
     """A pace beyond this, or below its inverse, is worth a warning."""
     resize_ms: float = 0.6
@@ -351,7 +353,8 @@ class LatencyModel:
         own = self._own.get(shape)
         if own is None:
             own = self._own[shape] = Factor(gain=ASSUMED.own_gain)
-        own.learn(max(took_ms / pace.value - beside_ms, 0.0) / self.curve(shape).at(batch))
+        rest = took_ms / pace.value - beside_ms  # of a small resolution little is left, or nothing
+        own.learn(max(rest / self.curve(shape).at(batch), ASSUMED.least_own))
 
     def observe_decode(self, work: DecodeWork, took_ms: float, *, alone: bool) -> None:
         """Learn from an image that was decoded: about its kind, and about no other.

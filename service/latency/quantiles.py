@@ -55,7 +55,7 @@ class Learning:
     """Over how much time that is forgotten: without answers nothing else would undo it."""
     pause_ms: float = 100.0
     """Forgetting begins so long after an answer: while there are answers they steer."""
-    roomier: float = 0.8
+    roomier: float = 0.45
     tighter: float = 0.3
     """How far outcomes move it at most: where noise breaks promises whatever is chosen, refusing
     everybody would not keep them."""
@@ -71,9 +71,9 @@ def _lognormal(deviation: float) -> tuple[float, ...]:
 PRIOR = _lognormal(0.13)
 """Spread before anything was seen: one in a hundred takes 1.35 times its predicted median, as with
 one client on a host that nobody else uses (`python -m benchmarks.budgets`)."""
-BUSY_DEVIATION = 0.12
-"""The same under load, as a deviation of the logarithm: one in a hundred takes a third longer than
-what is left of it could be squeezed into."""
+BUSY_DEVIATION = 0.15
+"""The same under load, as a deviation of the logarithm: one in a hundred takes 1.4 times as long as
+what is before it could be squeezed into."""
 
 
 class Factor:
@@ -227,8 +227,14 @@ class Spreads:
 
     def __init__(self, promise: float) -> None:
         self.promise = promise
-        self.alone, self.busy = Spread(promise), Outcomes(promise)
+        self.alone, self.busy, self.behind = Spread(promise), Outcomes(promise), Outcomes(promise)
+        """`behind`: of clients that want more than their share. What they make each other miss
+        must not make the service careful with the others."""
 
-    def of(self, *, alone: bool) -> Chances:
+    def of(self, *, alone: bool, behind: bool = False) -> Chances:
         """The one that holds now."""
-        return self.alone if alone else self.busy
+        return self.alone if alone else self.loaded(behind=behind)
+
+    def loaded(self, *, behind: bool) -> Outcomes:
+        """Under load."""
+        return self.behind if behind else self.busy

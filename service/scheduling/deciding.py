@@ -113,7 +113,8 @@ def options(
     """Every point of the table for this request."""
     found = []
     left, images = request.left_ms(now_ms), request.images
-    overhead, chances = table.overhead_ms, spreads.of(alone=load.alone)
+    overhead = table.overhead_ms
+    chances = spreads.of(alone=load.alone, behind=request.behind)
     for cost in table.points:
         decode, cold = decode_ms(cost.listing.point.resolution), cold_ms(cost)
         idle = decode + table.idle_overhead_ms
@@ -153,7 +154,8 @@ def decide(
             return Decision(Verdict.INACCURATE, best, reasons.inaccurate(terms, best))
     else:
         found = [o for o in found if not o.cost.luxury]
-    alone, target = spreads.alone, spreads.of(alone=load.alone).target
+    alone = spreads.alone
+    target = spreads.of(alone=load.alone, behind=request.behind).target
     share = share_ms(request, load, now_ms)
     price = table.price(share)
 
@@ -222,8 +224,9 @@ def _squeezed(
         + option.cost.run_ms(request.images)
         + table.overhead_ms
     )
-    in_time = spreads.busy.probability(left / total)
-    if in_time < spreads.busy.target:
+    chances = spreads.loaded(behind=request.behind)
+    in_time = chances.probability(left / total)
+    if in_time < chances.target:
         return None
     return Option(option.cost, option.decode_ms, 0.0, option.idle_ms, total, in_time)
 

@@ -102,6 +102,10 @@ class Schedule:
             self._share_out(now_ms, unit_ms)
             request.behind = request.client in self._behind
 
+    def is_behind(self, client: str) -> bool:
+        """Whether a client wants more than its share by now."""
+        return client in self._behind
+
     def refused(self, now_ms: float) -> None:
         """A request was refused because of the load."""
         self._refused_ms = now_ms

@@ -75,7 +75,12 @@ class Scheduler:
     def spreads(self) -> dict[str, Chances]:
         """By what they are learnt from, for the metrics."""
         whole = self.whole
-        return {"alone": whole.alone, "busy": whole.busy, "running": self.running}
+        return {
+            "alone": whole.alone,
+            "busy": whole.busy,
+            "behind": whole.behind,
+            "running": self.running,
+        }
 
     def smallest_budget_ms(self, listing: Listing, decode_ms: float) -> float:
         """What a lone request must allow for a point to be promised."""
@@ -86,6 +91,7 @@ class Scheduler:
         """What every point costs now."""
         if not 0 <= now_ms - self._made_ms < _REFRESH_MS:
             self.whole.busy.forget(now_ms)
+            self.whole.behind.forget(now_ms)
             self._tables.clear()
             self._made_ms = now_ms
             self._decode_seen = False
@@ -114,7 +120,7 @@ class Scheduler:
         cost = min(table.points, key=lambda c: c.unit_ms)
         least, left = cost.run_ms(request.images) + table.overhead_ms, request.left_ms(now_ms)
         total = load.least_ms + table.handover_ms + least
-        alone, busy = self.whole.alone, self.whole.busy
+        alone, busy = self.whole.alone, self.whole.loaded(behind=request.behind)
         if busy.probability(left / total) >= (busy.target if self.price > 0 else TUNING.likely):
             return None
         if alone.probability(left / least) < alone.target:
@@ -143,7 +149,7 @@ class Scheduler:
         if decision.verdict not in (Verdict.SERVE, Verdict.LATE):
             return decision
         listing = option.cost.listing
-        spread = self.whole.of(alone=load.alone)
+        spread = self.whole.of(alone=load.alone, behind=request.behind)
         request.alone = load.alone
         request.point, request.side = listing.point, listing.point.resolution
         request.reason, request.expected_accuracy = decision.reason, listing.accuracy
@@ -400,7 +406,9 @@ class Scheduler:
         if ran and alone and not request.joined:
             self.whole.alone.learn(now_ms, took / request.rest_ms)
         elif request.promised and not alone:
-            self.whole.busy.learn(now_ms, kept=kept)
+            # A flood's first requests came before it was known as one.
+            behind = request.behind or self.schedule.is_behind(request.client)
+            self.whole.loaded(behind=behind).learn(now_ms, kept=kept)
         if not request.alone and request.after_ms:
             self.running.learn(now_ms, (now_ms - request.dispatched_ms) / request.after_ms)
         if request.promised and request.terms.budget_ms is not None:

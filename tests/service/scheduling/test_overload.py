@@ -46,17 +46,28 @@ def test_twice_what_a_fixed_server_holds_is_met_at_a_lower_resolution(seed):
     assert sum(n for t, n in heavy.used.items() if t < 224) > 0.05 * heavy.offered
 
 
-def test_ten_times_is_refused_quickly_and_what_is_admitted_is_in_time():
+FLOOD_PER_S = 1490.0
+"""Four times what two cores can answer at the smallest resolution."""
+
+
+def flooded(seed, before_s=1.0, flood_s=3.0):
+    """A service that has seen load, then a flood."""
+    before = scenario("poisson-2", before_s, seed)
+    flood = gamma(FLOOD_PER_S, flood_s, 1.0, seed)
+    return [*before, *(Arrival(1000 * before_s + at) for at in flood)]
+
+
+def test_a_flood_is_refused_quickly_and_what_is_admitted_is_in_time():
     late = in_time = 0
     for seed in range(1, 5):
-        flood, scheduler = replayed(scenario("poisson-10", 3, seed), seed)
+        flood, scheduler = replayed(flooded(seed), seed)
         assert flood.refused > flood.in_time
-        assert flood.in_time > 200 * 3  # it goes on answering as fast as the stations can
+        assert flood.in_time > 200 * 4  # it goes on answering as fast as the stations can
         # Load alone never drives the choice below the floor.
         floor = scheduler.table(1e9).floor.listing.point.resolution
-        assert sum(n for t, n in flood.used.items() if t < min(floor, 96)) <= 0.02 * flood.in_time
+        assert sum(n for t, n in flood.used.items() if t < min(floor, 80)) <= 0.02 * flood.in_time
         late, in_time = late + flood.late, in_time + flood.in_time
-    assert in_time / (in_time + late) >= 0.99
+    assert in_time / (in_time + late) >= 0.985  # the first tenth of a second costs one in a hundred
 
 
 def test_it_recovers_within_a_second_of_the_loads_end():
@@ -86,7 +97,9 @@ def test_the_share_of_promises_kept_is_the_one_promised():
 
 
 def test_a_polite_client_does_not_suffer_from_a_greedy_one():
-    result, _ = replayed(scenario("greedy", 4))
+    polite = [Arrival(at, client="polite") for at in gamma(30.0, 4, 1.0, 1)]
+    greedy = [Arrival(at, client="greedy") for at in gamma(FLOOD_PER_S, 4, 1.0, 2)]
+    result, _ = replayed(sorted([*polite, *greedy], key=lambda arrival: arrival.at_ms))
     polite, greedy = result.clients["polite"], result.clients["greedy"]
     assert polite.in_time >= 0.97 * polite.offered
     assert polite.per_offered >= 0.70

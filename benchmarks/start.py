@@ -67,7 +67,7 @@ def _phases(server: Server, began: float) -> dict[str, float]:
         "bundle and engine": "bundle ",
         "points built": "built ",
         "measured": ("measured ", "using the times"),
-        "rehearsed": "rehearsed",
+        "warmed up": "warmed up",
     }
     found: dict[str, float] = {}
     for line in server.log(200).splitlines():

@@ -8,6 +8,7 @@ loop has twice the share of a thread that computes, as niceness gives it.
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,6 +41,11 @@ class HostModel:
     """Share of jobs that take three times as long."""
     pace: float = 1.0
     """Everything takes this much longer, unknown to the scheduler."""
+
+    @property
+    def mean(self) -> float:
+        """How much longer than its median a time is on average."""
+        return self.pace * math.exp(self.noise**2 / 2) * (1.0 + 2.0 * self.spikes)
 
 
 class Job:

@@ -36,8 +36,8 @@ class Ours:
         self._jobs: dict[int, Job] = {}
         self._plan, self._begun_ms = Plan(), 0.0
 
-    def door(self, job: Job, now_ms: float) -> bool:
-        return self.scheduler.door(job.request, now_ms) is None
+    def admit(self, job: Job, now_ms: float) -> bool:
+        return self.scheduler.admit(job.request, now_ms) is None
 
     def decide(self, job: Job, now_ms: float) -> int | None:
         decision = self.scheduler.decide(
@@ -97,7 +97,7 @@ class Fixed:
             if x.point.resolution == self.resolution and x.point.precision == "int8"
         )
 
-    def door(self, job: Job, now_ms: float) -> bool:  # noqa: ARG002
+    def admit(self, job: Job, now_ms: float) -> bool:  # noqa: ARG002
         return True
 
     def decide(self, job: Job, now_ms: float) -> int | None:  # noqa: ARG002

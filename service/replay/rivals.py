@@ -36,7 +36,7 @@ class _Informed(Fixed):
     def overhead_ms(self) -> float:
         return self.host.answer_ms + self.host.handover_ms
 
-    def door(self, job: Job, now_ms: float) -> bool:  # noqa: ARG002
+    def admit(self, job: Job, now_ms: float) -> bool:  # noqa: ARG002
         gone, self.seen_ms = max(now_ms - self.seen_ms, 1e-3), now_ms
         for i, memory_ms in enumerate((400.0, 60.0)):
             weight = min(1.0, gone / memory_ms)

@@ -52,7 +52,7 @@ class Policy(Protocol):
     wake: Callable[[float], None]
     """Called with a time at which to look at the queue again."""
 
-    def door(self, job: Job, now_ms: float) -> bool:
+    def admit(self, job: Job, now_ms: float) -> bool:
         """Whether a request is let in before its body is read."""
 
     def decide(self, job: Job, now_ms: float) -> int | None:
@@ -185,13 +185,13 @@ class Simulation:
         job = Job(request, arrival, ImageHeader("JPEG", arrival.width, arrival.height))
         host = self.machine.host
 
-        def door() -> None:
-            if self._policy.door(job, self.machine.now):
+        def admit() -> None:
+            if self._policy.admit(job, self.machine.now):
                 self._on_loop(host.receive_ms - host.refuse_ms, partial(self._decide, job))
             else:
                 self._refuse(job)
 
-        self._on_loop(host.refuse_ms, door)
+        self._on_loop(host.refuse_ms, admit)
 
     def _client(self, arrival: Arrival) -> Result:
         return self.result.clients.setdefault(arrival.client, Result())

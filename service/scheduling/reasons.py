@@ -109,7 +109,7 @@ def impossible(request: Request, fastest: Option, now_ms: float) -> str:
 def late(request: Request, option: Option, now_ms: float) -> str:
     """It is answered although it will hardly be in time."""
     return (
-        f"No point surely fits {_budget(request, now_ms)}: {_name(option)} takes "
-        f"{option.total_ms:.1f} ms and is in time in {100 * option.in_time:.0f} of 100 cases; it "
-        "answers as fast as it can."
+        f"No point keeps {_budget(request, now_ms)} as often as is promised: {_name(option)} is in "
+        f"time in {100 * option.in_time:.0f} of 100 cases (predicted {option.total_ms:.1f} ms), "
+        "and answers as fast as it can."
     )

@@ -1,6 +1,6 @@
 """The scheduler of one bundle: it keeps what was learnt, asks the pure rules, and books the result.
 
-The pipeline calls `door` and `decide`, the executor `next`, `started` and `finished`; `answered`
+The pipeline calls `admit` and `decide`, the executor `next`, `started` and `finished`; `answered`
 teaches the spreads. A replay calls the same methods on a virtual clock.
 """
 
@@ -109,7 +109,7 @@ class Scheduler:
             self._tables[key] = found
         return found
 
-    def door(self, request: Request, now_ms: float) -> str | None:
+    def admit(self, request: Request, now_ms: float) -> str | None:
         """Note an arrival; say why it is refused if the load alone already makes it late."""
         table = self.table(now_ms)
         self.schedule.arrived(request, now_ms, table.hull[-1][0])

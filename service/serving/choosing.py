@@ -49,7 +49,7 @@ def admit(
             f"resolution may be at most {limits.max_resolution} here, not {resolution}.",
             "resolution",
         )
-    refusal = deployment.scheduler.door(request, now_ms)
+    refusal = deployment.scheduler.admit(request, now_ms)
     if refusal is not None:
         raise OverloadedError(refusal, deployment.scheduler.schedule.drain_ms(now_ms))
     return deployment

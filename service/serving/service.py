@@ -50,7 +50,7 @@ from service.serving.quality.idle_sampler import Sample
 from service.serving.quality.rerun import make_rerun
 from service.serving.quality.rollout import Parts, Rollout
 from service.serving.quality.verdict import Bounds
-from service.serving.warm_up import rehearse
+from service.serving.warm_up import warm_up
 from service.serving.watchdog import verdict
 from service.settings import MEGA, Settings
 
@@ -324,7 +324,7 @@ class Service:
         try:
             async with turn(self.settings.cache_dir or user_cache()):
                 deployment = await deploy(self.machinery, self.settings.bundle, self._choose_engine)
-                await self._rehearse(deployment)
+                await self._warm_up(deployment)
         except Exception as error:
             self.failure = str(error)
             self._settled.set()
@@ -389,15 +389,15 @@ class Service:
         await self._prepare(deployment)
         return deployment
 
-    async def _rehearse(self, deployment: Deployment) -> None:
-        door = Admission(max_requests=1, max_bytes=self.settings.max_body_bytes)
-        door.ready = True
-        pipeline = self._make_pipeline(door, lambda *_: None)
+    async def _warm_up(self, deployment: Deployment) -> None:
+        admission = Admission(max_requests=1, max_bytes=self.settings.max_body_bytes)
+        admission.ready = True
+        pipeline = self._make_pipeline(admission, lambda *_: None)
         pipeline.deployment = deployment
         try:
-            await rehearse(pipeline, self.clock)
+            await warm_up(pipeline, self.clock)
         except SanError as error:  # limits so tight that no photograph passes
-            logger.info("no rehearsal: %s", error)
+            logger.info("no warm-up: %s", error)
 
     async def _prepare(self, deployment: Deployment) -> None:
         """Make all of a deployment's frontier ready, in the time there is, while another serves.
@@ -410,7 +410,7 @@ class Service:
                     await deployment.warm_frontier()
             except TimeoutError:
                 logger.info("the bundle serves before all of its frontier is ready")
-            await self._rehearse(deployment)
+            await self._warm_up(deployment)
         except BaseException:
             await deployment.close()
             raise

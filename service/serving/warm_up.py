@@ -25,7 +25,7 @@ _HURRY = Terms(budget_ms=0.01)
 class _Rehearsed:
     """A request whose answer goes nowhere."""
 
-    request_id = client = "rehearsal"
+    request_id = client = "warm-up"
     traceparent: str | None = None
 
     terms = _HURRY
@@ -45,10 +45,10 @@ class _Rehearsed:
         answer.headers()
 
 
-async def rehearse(pipeline: Pipeline, clock: Clock) -> None:
+async def warm_up(pipeline: Pipeline, clock: Clock) -> None:
     """Send requests one by one that are in such a hurry that the fastest point answers."""
     image = await asyncio.to_thread(photograph, 500, 375, "JPEG")
     for _ in range(_REQUESTS):
         await asyncio.sleep(PAUSE_S)
         await pipeline.classify(_Rehearsed(image, clock()))
-    logger.info("rehearsed %d requests", _REQUESTS)
+    logger.info("warmed up with %d requests", _REQUESTS)

@@ -12,7 +12,7 @@ def made():
 
 def enter(scheduler, budget_ms, now_ms, **more):
     asked = request(budget_ms, now_ms, **more)
-    assert scheduler.door(asked, now_ms) is None
+    assert scheduler.admit(asked, now_ms) is None
     decision = scheduler.decide(asked, now_ms)
     return asked, decision
 

@@ -1,10 +1,10 @@
 """What a scheduler that knows every arrival ahead could get at most.
 
-The bound relaxes the problem until it can be solved exactly: the machine is one resource whose time
-is divisible, runs can be interrupted, every image runs in a batch of the best size, and every time is
-its mean. Refusing costs what it costs: every arrival takes the event loop's time when it comes. Beyond
-that a request may use the machine from its arrival to its deadline;
-what it gets for its time is the concave hull of (time, accuracy) over the points. This is a
+The bound relaxes the problem until it can be solved exactly: the machine is one resource whose
+time is divisible, runs can be interrupted, every image runs in a batch of the best size, and every
+time is its mean. Refusing costs what it costs: every arrival takes the event loop's time when it
+comes. Beyond that a request may use the machine from its arrival to its deadline; what it gets for
+its time is the concave hull of (time, accuracy) over the points. This is a
 separable concave maximum over a polymatroid, so the greedy one is exact: take the hull's segments
 from the steepest to the flattest and give each as much time as is left. How much time requests can
 use in all, if each takes up to u, is what earliest-deadline-first gets done (Glover 1967).

@@ -1,6 +1,6 @@
 """From the command to ready and to the first right answer, by phases; memory then and later.
 
-    python -m benchmarks.start [--quick] [--starts 5] [--peers mosec,fastapi]
+    python -m benchmarks.start [--quick] [--starts 5] [--peers mosec,fastapi] [--triton]
 
 A first start has an empty cache directory, a restart the one that the last start left. The answer
 is right if it is the class that the complete service gives for the photo at 224 px. Peers serve one
@@ -22,6 +22,7 @@ from benchmarks.driving.wire import Client, get
 from benchmarks.peers.export import export_network
 from benchmarks.peers.registry import PeerEngine, Setup, select
 from benchmarks.peers.running import PeerServer
+from benchmarks.peers.triton import Triton, triton_label, triton_request
 from benchmarks.reporting.options import parser, report
 from benchmarks.reporting.results import Check, Report, table
 from benchmarks.servers.our_service import OurService, classify
@@ -57,7 +58,7 @@ def _until(server: Server, request: bytes, right: str | None) -> tuple[float, st
 
 def _label(body: bytes) -> str:
     said = json.loads(body)
-    return str(said["predictions"][0]["label"]) if "predictions" in said else ""
+    return str(said["predictions"][0]["label"]) if "predictions" in said else triton_label(said)
 
 
 def _phases(server: Server, began: float) -> dict[str, float]:
@@ -109,7 +110,7 @@ def ours(cache: Path, body: bytes, right: str | None, *, complete: bool) -> dict
     return fact
 
 
-def peer(server: PeerServer, request: bytes) -> dict[str, Any]:
+def peer(server: Server, request: bytes) -> dict[str, Any]:
     """One start of a peer."""
     with server:
         answered, label = _until(server, request, None)
@@ -161,6 +162,7 @@ def main() -> None:
     options = parser(__doc__.split("\n")[0])
     options.add_argument("--starts", type=int, default=5)
     options.add_argument("--peers", default="mosec,fastapi", help="comma-separated; empty: none")
+    options.add_argument("--triton", action="store_true", help="Triton too: a wheel of 400 MB")
     args = options.parse_args()
     starts = 1 if args.quick else args.starts
     peers = select(args.peers) if args.peers and not args.quick else []
@@ -169,7 +171,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         kept, export = Path(home) / "kept", Path(home) / "export"
         export.mkdir()
-        env = export_network(load(), _RESOLUTION, export, probe(user_cache())) if peers else {}
+        env = {}
+        if peers or args.triton:
+            env = export_network(load(), _RESOLUTION, export, probe(user_cache()))
         done = made.data["complete"] = ours(kept, body, None, complete=True)
         right = done["label"]
         found: dict[str, list[dict[str, Any]]] = {FIRST: [], RESTART: []}
@@ -183,6 +187,10 @@ def main() -> None:
                 fact = peer(server, each.request(body))
                 assert fact["label"] == right, (each.title, fact["label"], right)
                 found.setdefault(each.title, []).append(fact)
+            if args.triton:
+                fact = peer(Triton(env, export), triton_request(body))
+                assert fact["label"] == right, ("Triton", fact["label"], right)
+                found.setdefault("Triton", []).append(fact)
         made.data["starts"] = found
     tell(made)
     made.write()

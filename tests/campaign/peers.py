@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
-import struct
 import sys
 import tempfile
 import threading
@@ -23,12 +21,13 @@ from pathlib import Path
 from benchmarks.driving.photo import photo
 from benchmarks.driving.wire import Client, form
 from benchmarks.driving.wire import post as http_post
-from benchmarks.peers.environments import DEFAULT_DIRECTORY, ensure
+from benchmarks.peers.environments import DEFAULT_DIRECTORY
 from benchmarks.peers.export import export_network
-from benchmarks.peers.registry import HERE, Peer, PeerEngine, Setup, select
+from benchmarks.peers.registry import PeerEngine, Setup, select
 from benchmarks.peers.running import PeerServer
+from benchmarks.peers.triton import Triton, triton_request
 from benchmarks.servers.our_service import OurService
-from benchmarks.servers.processes import Server, free_port
+from benchmarks.servers.processes import Server
 from san_core.bundle import load
 from service.engines.openvino.cpu_probe import probe
 from service.engines.openvino.engine import user_cache
@@ -46,13 +45,6 @@ FILES = (
     "png of 16 bits",
     "jpeg of scans",
 )
-TRITON = Peer(
-    "triton",
-    "Triton",
-    # Its Python backend was built for the layout of numpy's arrays before version 2.
-    ("nvidia-pytriton==0.7.0", "numpy<2", "pillow"),
-    command=(),
-)
 _FORMATS = "JPEG,PNG,WEBP,GIF,BMP,TIFF,PPM,AVIF"
 _GROUP = Path("/sys/fs/cgroup/memory")
 _LIMIT = 4_000_000_000
@@ -60,74 +52,6 @@ _AFTER_S, _LONGEST_S = 2.0, 25.0
 _SETTLE_S = 6.0
 """For what a server does after its first answer."""
 _CACHE = user_cache()
-
-
-def triton_request(image: bytes) -> bytes:
-    """A request of the Open Inference Protocol with the image as binary."""
-    raw = struct.pack("<I", len(image)) + image
-    tensor = {
-        "name": "image",
-        "datatype": "BYTES",
-        "shape": [1, 1],
-        "parameters": {"binary_data_size": len(raw)},
-    }
-    text = json.dumps({"inputs": [tensor]}).encode()
-    headers = {
-        "Inference-Header-Content-Length": str(len(text)),
-        "Content-Type": "application/octet-stream",
-    }
-    return http_post("/v2/models/classify/infer", text + raw, headers)
-
-
-class Triton(Server):
-    """Triton with its Python backend."""
-
-    def __init__(self, env: dict[str, str], export: Path) -> None:
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        wheel = ensure(TRITON).parent / "lib" / f"python{version}" / "site-packages"
-        self._home = Path(tempfile.mkdtemp(prefix="peer-triton-"))
-        backends = self._home / "backends" / "python"
-        shutil.copytree(wheel / "pytriton/tritonserver/backends/python", backends)
-        stubs = wheel / "pytriton/tritonserver/python_backend_stubs" / version
-        shutil.copy(stubs / "triton_python_backend_stub", backends)
-        (backends / "triton_python_backend_stub").chmod(0o755)
-        model = self._home / "models" / "classify"
-        (model / "1").mkdir(parents=True)
-        shutil.copy(Path(__file__).with_name("triton_model.py"), model / "1" / "model.py")
-        (model / "config.pbtxt").write_text(
-            'name: "classify"\nbackend: "python"\nmax_batch_size: 1\n'
-            'input [{ name: "image" data_type: TYPE_STRING dims: [1] }]\n'
-            'output [{ name: "predictions" data_type: TYPE_STRING dims: [1] }]\n'
-            "instance_group [{ kind: KIND_CPU count: 1 }]\n"
-        )
-        port = free_port()
-        command = [
-            str(wheel / "pytriton/tritonserver/bin/tritonserver"),
-            f"--model-repository={self._home / 'models'}",
-            f"--backend-directory={self._home / 'backends'}",
-            f"--http-port={port}",
-            "--http-address=127.0.0.1",
-            "--allow-grpc=false",
-            "--allow-metrics=false",
-        ]
-        ours = (wheel / "fallback.pth").read_text().strip()  # OpenVINO
-        super().__init__(
-            "Triton",
-            command,
-            port,
-            env={
-                **env,
-                "LD_LIBRARY_PATH": str(wheel / "nvidia_pytriton.libs"),
-                "PEER_PATH": f"{HERE}:{wheel}:{ours}",
-                "PEER_EXPORT": str(export),
-                "PEER_THREADS": str(os.cpu_count() or 1),
-            },
-        )
-
-    def stop(self, grace_s: float = 10.0) -> None:
-        """Stop it, and remove its working directory."""
-        super().stop(grace_s)
-        shutil.rmtree(self._home, ignore_errors=True)
 
 
 @contextmanager

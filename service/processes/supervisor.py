@@ -67,7 +67,7 @@ class _WorkerConfig(uvicorn.Config):
 class _Supervisor(Multiprocess):
     """Notices at once that a worker ended, soon that it hangs, and waits for none without end.
 
-    uvicorn waits for a worker that does not answer before it looks at a signal, and for ever for
+    uvicorn waits for a worker that does not answer before it looks at a signal, and without end for
     one that does not leave. It also keeps the worker's end of their pipe open in the supervisor, so
     that a question to a dead worker ends with the time limit instead of the pipe.
     """

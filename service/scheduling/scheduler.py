@@ -27,7 +27,7 @@ _REFRESH_MS = 50.0
 """How long a table of costs holds: the pace changes by a few percent in that time."""
 
 _LOOK_MS = 500.0
-"""How often it is looked whether a long run may begin: those whom it would harm may have left."""
+"""How often it is looked whether a long run may begin: those that it would harm may have left."""
 
 
 @dataclass

@@ -253,9 +253,10 @@ class Preprocessing:
         np.add(rows, offset, out=rows)
         return numbers
 
-    def denormalise(self, numbers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Turn the network's numbers back into pixel values; they need not be whole."""
-        return (numbers - self.offset) / self.scale
+    def denormalise(self, numbers: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+        """Turn the network's numbers back into pixels, rounded to the eight bits they had."""
+        values = (numbers - self.offset) / self.scale
+        return values.round().clip(0, 255).astype(np.uint8)
 
     def __call__(self, image: Image.Image, resolution: int) -> "torch.Tensor":
         """Turn an RGB image into a tensor [3, T, T]."""

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from san_core.network.cost import Cost
 
 
-Images = NDArray[np.uint8] | NDArray[np.float32]
-"""Pixel values 0 to 255, [n, T, T, 3]: bytes as a decoder gives them. Floats are for pixels that a
-client prepared itself, whose values need not be whole."""
+Images = NDArray[np.uint8]
+"""Pixels [n, T, T, 3], 0 to 255: the one format between decoders and engines."""
 
 
 _SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)

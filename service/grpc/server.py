@@ -9,7 +9,6 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from service.grpc.translation import from_http, to_http
 from service.http.access.auth import Keys
 from service.http.access.limits import Allowance, ClientLimits
 from service.http.access.route_facts import Access
-from service.http.open_inference.inference import encode_answer, infer, pixel_values
+from service.http.open_inference.inference import encode_answer, infer, with_bytes
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import ServerSchema, model_metadata
 from service.http.routes.open_inference import served
@@ -161,9 +160,7 @@ class GrpcServer:
             def parsed() -> InferRequest:
                 body, json_size = to_http(request)
                 found = parse_request(body, str(json_size), None)
-                if found.pixels is None:
-                    return found
-                return replace(found, pixels=pixel_values(found.pixels, deployment.preprocessing))
+                return with_bytes(found, deployment.preprocessing)
 
             asked = await service.machinery.decoders.submit(parsed, started_ms)
             allowance.add_requests(len(asked) - 1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +71,7 @@ def _images(sources: Sequence[Source], resolution: int) -> Images:
     for source in sources:
         decoded = source() if isinstance(source, DecodeJob) else source
         found.append(decoded.at(resolution) if isinstance(decoded, Decoded) else decoded)
-    return found[0][np.newaxis] if len(found) == 1 else cast(Images, np.stack(found))
+    return found[0][np.newaxis] if len(found) == 1 else np.stack(found)
 
 
 class Executor:

@@ -97,6 +97,15 @@ def test_normalise_is_the_same_for_any_layout(shape: tuple[int, ...]) -> None:
     assert np.allclose(preprocessing.normalise(turned), expected, atol=1e-5)
 
 
+def test_pixels_that_were_normalised_come_back() -> None:
+    preprocessing = Preprocessing()
+    pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)
+    numbers = preprocessing.normalise(pixels)
+    np.testing.assert_array_equal(preprocessing.denormalise(numbers), pixels)
+    beyond = preprocessing.denormalise(np.stack([numbers[0] - 9, numbers[0] + 9]))
+    assert beyond.tolist() == [[[0, 0, 0]] * 16, [[255, 255, 255]] * 16]
+
+
 def test_the_crop_may_depend_on_the_resolution() -> None:
     preprocessing = Preprocessing(crops=((224, 0.875), (64, 0.5), (128, 0.75)))
     assert preprocessing.crops == ((64, 0.5), (128, 0.75), (224, 0.875))

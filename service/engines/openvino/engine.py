@@ -58,6 +58,9 @@ _TRIALS = 9
 _WORTH = 0.95
 """A network on all threads is kept if it takes at most so much of the time of one thread."""
 
+_FORM = "bytes in"
+"""Of the compiled networks; another one must not be read as this one."""
+
 _KEPT_BYTES = 600_000_000
 """Of compiled networks on disk: a frontier of each of two bundles."""
 
@@ -86,19 +89,19 @@ class OpenVinoNetwork:
             return
         single, self.make_single = self.make_single(), None
         side = self.point.resolution
-        values = np.zeros((1, side, side, 3), dtype=np.float32)
+        image = np.zeros((1, side, side, 3), dtype=np.uint8)
         times: dict[int, list[float]] = {0: [], 1: []}
         for _ in range(_TRIALS):
             for which, request in enumerate((single, self.requests[0])):
                 begun = time.perf_counter()
-                _infer([request], values)
+                _infer([request], image)
                 times[which].append(time.perf_counter() - begun)
         if min(times[0]) < _WORTH * min(times[1]):
             self.single = single
 
     def run(self, images: Images) -> NDArray[np.float32]:
         """Run images [n, T, T, 3] and return logits [n, classes]."""
-        images = images.astype(np.float32, order="C", copy=False)  # tensors share its memory
+        images = np.require(images, requirements=("C", "W"))  # tensors share its memory
         if len(images) == 1 and self.single is not None:
             return finite(_infer([self.single], images))
         most = len(self.requests)
@@ -269,7 +272,7 @@ class OpenVinoEngine:
         """Names everything that a compiled network depends on."""
         isa, threads = self._decision.isa, self._threads
         host = [version("openvino"), cpu_model(), isa, self._float, threads, self._max_batch]
-        return json.dumps([self._bundle.sha256, *map(str, astuple(point)), what, *host])
+        return json.dumps([_FORM, self._bundle.sha256, *map(str, astuple(point)), what, *host])
 
     def _read(self, point: OperatingPoint, what: str) -> tuple[Any, int] | None:
         """A compiled network that an earlier process left, and the memory it takes."""

@@ -112,17 +112,18 @@ class Template:
                 draft.replace(path)
 
     def _normalise(self, preprocessing: Preprocessing) -> None:
-        """Make normalising the graph's first step: it takes pixel values, [n, h, w, 3]."""
+        """Make the graph take pixels as bytes, [n, h, w, 3]; normalising them is its first step.
+
+        In this order the CPU plugin does it fastest: before the channels are moved to the front.
+        """
         import numpy as np
         from openvino import opset13 as ops
 
-        (pixels,) = self._graph.get_parameters()
-        consumers = pixels.output(0).get_target_inputs()
-        mean, std = (255.0 * np.asarray(x) for x in (preprocessing.mean, preprocessing.std))
-        centred = ops.subtract(pixels, mean.astype(np.float32))
-        normal = ops.divide(centred, std.astype(np.float32))
-        for consumer in consumers:
-            consumer.replace_source_output(normal.output(0))
+        (numbers,) = self._graph.get_parameters()
+        pixels = ops.parameter(numbers.get_partial_shape(), np.uint8)
+        scaled = ops.multiply(ops.convert(pixels, np.float32), preprocessing.scale)
+        replace(numbers, ops.add(scaled, preprocessing.offset))
+        self._graph.replace_parameter(0, pixels)
         self._graph.validate_nodes_and_infer_types()
 
     def fill(self, tensors: Mapping[str, NDArray[np.float32]]) -> Any:

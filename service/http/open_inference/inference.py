@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
-from numpy.typing import NDArray
 
 from san_core.preprocessing import Preprocessing
 from service.errors import ParameterError
@@ -48,11 +49,14 @@ class ImagesExchange:
         self.given = answer
 
 
-def pixel_values(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> NDArray[np.float32]:
-    """Undo a client's normalising: engines take values 0 to 255, whole or not.
+def with_bytes(request: InferRequest, preprocessing: Preprocessing) -> InferRequest:
+    """Undo a client's normalising: engines take bytes.
 
     Pixels that were plainly never normalised are refused, instead of answering nonsense.
     """
+    if request.pixels is None:
+        return request
+    pixels = np.asarray(request.pixels, np.float32)
     ends = np.stack([preprocessing.offset, preprocessing.offset + 255 * preprocessing.scale])
     low, high = float(pixels.min()), float(pixels.max())
     if max(-low, high) > _BEYOND * float(np.abs(ends).max()):
@@ -61,7 +65,7 @@ def pixel_values(pixels: NDArray[np.float32], preprocessing: Preprocessing) -> N
             f"{ends.min():.2f} to {ends.max():.2f}: (x / 255 - mean) / std, as the metadata says.",
             PIXELS,
         )
-    return preprocessing.denormalise(pixels)
+    return replace(request, pixels=preprocessing.denormalise(pixels))
 
 
 async def infer(
@@ -70,7 +74,7 @@ async def infer(
     """Answer all images at one point; if one is refused, so is the request."""
     images: list[bytes] | list[Pixels] = list(request.images)
     if request.pixels is not None:
-        images = list(request.pixels)
+        images = list(request.pixels.astype(np.uint8, copy=False))
     size = sum(len(x) if isinstance(x, bytes) else x.nbytes for x in images)
     exchange = ImagesExchange(
         images if len(images) > 1 else images[0],

@@ -52,8 +52,8 @@ class InferRequest:
     id: str | None
     images: tuple[bytes, ...]
     """Image files; empty if pixels were sent."""
-    pixels: NDArray[np.float32] | None
-    """[n, T, T, 3], finite; None if images were sent."""
+    pixels: NDArray[np.float32] | NDArray[np.uint8] | None
+    """[n, T, T, 3]: the client's finite numbers, then bytes; None if images were sent."""
     terms: Terms
     outputs: tuple[WantedOutput, ...]
 

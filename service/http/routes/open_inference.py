@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
@@ -22,7 +21,7 @@ from service.http.access.limits import ClientLimits
 from service.http.access.route_facts import Access, facts
 from service.http.connection.protocol import FIRST_BYTE
 from service.http.middleware import REQUEST_ID, header
-from service.http.open_inference.inference import encode_answer, infer, pixel_values
+from service.http.open_inference.inference import encode_answer, infer, with_bytes
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import (
     REQUEST_BODY,
@@ -134,10 +133,7 @@ class InferEndpoint:
         length, budget = _text(scope, _HEADER_LENGTH), _text(scope, b"x-budget-ms")
 
         def parsed() -> InferRequest:
-            request = parse_request(body, length, budget)
-            if request.pixels is None:
-                return request
-            return replace(request, pixels=pixel_values(request.pixels, preprocessing))
+            return with_bytes(parse_request(body, length, budget), preprocessing)
 
         if len(body) <= _PARSED_AT_ONCE:
             return parsed()

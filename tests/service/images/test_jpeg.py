@@ -47,6 +47,12 @@ def difference(data: bytes, preprocessing: Preprocessing, resolution: int) -> fl
     return float(np.abs(found.astype(int) - expected.astype(int)).mean())
 
 
+@pytest.fixture(params=["cykooz.resizer", "Pillow"])
+def resizer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jpeg, "_IS_FAST", request.param != "Pillow")
+
+
+@pytest.mark.usefixtures("resizer")
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(500, 375), (375, 500), (333, 257), (64, 64), (1600, 1200)])
 @pytest.mark.parametrize("resolution", [224, 96, 57])
@@ -55,6 +61,15 @@ def test_close_to_the_reference(size: tuple[int, int], resolution: int, interpol
     assert difference(encoded(photograph(*size)), preprocessing, resolution) < 3.0
 
 
+@pytest.mark.usefixtures("resizer")
+@pytest.mark.parametrize("size", [(1, 1), (1, 500), (3000, 2), (17, 31), (333, 257)])
+@pytest.mark.parametrize("crop", [0.6, 0.7, 0.875, 1.0])
+def test_any_shape_of_image_becomes_the_square(size: tuple[int, int], crop: float) -> None:
+    preprocessing = Preprocessing(crop_ratio=crop, interpolation="bicubic")
+    assert difference(encoded(photograph(*size), subsampling=0), preprocessing, 96) < 3.0
+
+
+@pytest.mark.usefixtures("resizer")
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_the_same_as_pillow_where_the_crop_is_whole(interpolation: str) -> None:
     preprocessing = Preprocessing(interpolation=interpolation)  # 0.875 * 256 = 224, all even

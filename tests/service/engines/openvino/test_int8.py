@@ -29,8 +29,11 @@ from tests.service.engines.openvino.test_engine import (
 
 
 def images(n: int, side: int) -> np.ndarray:
-    """Values between the whole ones: of those, many at once would lie between two levels."""
-    return np.random.default_rng(n).uniform(0.0, 255.0, (n, side, side, 3)).astype(np.float32)
+    """The whole range has 255 steps, as many as int8: every value could lie between two levels.
+
+    With 244 steps few of them do.
+    """
+    return np.random.default_rng(n).integers(7, 252, (n, side, side, 3), np.uint8)
 
 
 def observed(bundle: Bundle, resolution: int, batch: np.ndarray) -> dict[str, Range]:

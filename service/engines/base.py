@@ -91,7 +91,10 @@ class RunnableNetwork(Protocol):
         """
 
     def finish(self) -> None:
-        """Make ready what is not needed for a first answer: batches. Slow; on any thread, once."""
+        """Make ready what is not needed for a first answer: batches. Slow; on any thread.
+
+        Called again if others used the machine: what was compared then is compared once more.
+        """
 
 
 class Engine(Protocol):

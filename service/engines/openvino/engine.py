@@ -79,15 +79,19 @@ class OpenVinoNetwork:
     requests: Sequence[Any]
     """Of the network compiled for one image per thread: one for every image of a batch."""
     make_single: Callable[[], Any] | None = None
-    """Compiles the network that runs one image on all threads; None if that was tried."""
+    """Compiles the network that runs one image on all threads, once, if there are several."""
     single: Any = None
     """Its request, if that is faster for one image."""
+    _on_all: Any = None
+    """Its request, whether or not that is faster."""
 
     def finish(self) -> None:
-        """Find out whether one image is faster on all threads."""
-        if self.make_single is None:
+        """Find out whether one image is faster on all threads; again, if others disturbed it."""
+        if self.make_single is not None:
+            self._on_all, self.make_single = self.make_single(), None
+        single = self._on_all
+        if single is None:
             return
-        single, self.make_single = self.make_single(), None
         side = self.point.resolution
         image = np.zeros((1, side, side, 3), dtype=np.uint8)
         times: dict[int, list[float]] = {0: [], 1: []}
@@ -96,8 +100,7 @@ class OpenVinoNetwork:
                 begun = time.perf_counter()
                 _infer([request], image)
                 times[which].append(time.perf_counter() - begun)
-        if min(times[0]) < _WORTH * min(times[1]):
-            self.single = single
+        self.single = single if min(times[0]) < _WORTH * min(times[1]) else None
 
     def run(self, images: Images) -> NDArray[np.float32]:
         """Run images [n, T, T, 3] and return logits [n, classes]."""

@@ -104,6 +104,8 @@ class Completion:
         ready = self._ready()
         for shape, network in ready.items():
             if shapes is None or shape in shapes:
+                await self._pause()
+                await self._machinery.builders.submit(network.finish, BACKGROUND)
                 await self._measure({shape: network})
         self._save()
         return not self.noisy

@@ -17,11 +17,11 @@ def reported(
     """What a request that came now could be promised."""
     table = scheduler.table(now_ms)
     # Nobody is given a luxury, so nobody needs a budget for it.
-    luxuries = {cost.listing for cost in table.points if cost.luxury}
+    luxuries = {cost.listing.point for cost in table.points if cost.luxury}
     outlook = [
         (listing.rank, needed)
         for listing, needed in scheduler.outlook(now_ms, decode_ms)
-        if listing not in luxuries
+        if listing.point not in luxuries
     ]
     wait = scheduler.schedule.drain_ms(now_ms)
     best_ms, _ = table.hull[-1]

@@ -60,8 +60,9 @@ class Scheduler:
         self._decode: dict[int, Factor] = {}
         """What decoding one image for a resolution takes of late."""
         self._decode_seen = False
-        self._tables: dict[tuple[Listing, ...], CostTable] = {}
-        self._made_ms = float("-inf")
+        self._tables: dict[tuple[Listing, ...] | None, CostTable] = {}
+        """By the points to choose among; None: the frontier."""
+        self._made_ms, self._made_for = float("-inf"), self.frontier
         self._waiting: list[Request] = []
         self._ended_ms: float | None = None
         """When the last run ended, if requests waited then."""
@@ -89,17 +90,18 @@ class Scheduler:
 
     def table(self, now_ms: float, listings: Sequence[Listing] | None = None) -> CostTable:
         """What every point costs now."""
-        if not 0 <= now_ms - self._made_ms < _REFRESH_MS:
+        if not 0 <= now_ms - self._made_ms < _REFRESH_MS or self._made_for is not self.frontier:
             self.whole.busy.forget(now_ms)
             self.whole.behind.forget(now_ms)
             self._tables.clear()
-            self._made_ms = now_ms
+            self._made_ms, self._made_for = now_ms, self.frontier
             self._decode_seen = False
-        key = tuple(listings or self.frontier)
+        # Nearly all requests choose among the frontier, whose hash would take longer than the rest.
+        key = tuple(listings) if listings and listings is not self.frontier else None
         found = self._tables.get(key)
         if found is None:
             found = make_table(
-                key,
+                key or self.frontier,
                 self.model,
                 self.host,
                 self.max_batch,

@@ -69,46 +69,54 @@ _KEPT_BYTES = 600_000_000
 class OpenVinoNetwork:
     """A compiled main network.
 
-    The images of a batch run side by side, each on a thread of its own: no thread waits for another
-    layer by layer, which is what makes batches slow while decoders use the same cores. That is also
-    the fastest way for one int8 image; one float image is faster on all threads.
+    It is compiled twice. On all threads it runs one image after the other. With a stream for each
+    thread the images of a batch run side by side: no thread waits for another layer by layer, which
+    is what makes batches slow while decoders use the same cores.
     """
 
     point: OperatingPoint
     memory_bytes: int
-    requests: Sequence[Any]
-    """Of the network compiled for one image per thread: one for every image of a batch."""
-    make_single: Callable[[], Any] | None = None
-    """Compiles the network that runs one image on all threads, once, if there are several."""
-    single: Any = None
-    """Its request, if that is faster for one image."""
-    _on_all: Any = None
-    """Its request, whether or not that is faster."""
+    single: Any
+    """A request of the network on all threads."""
+    make_streams: Callable[[], Sequence[Any]] | None = None
+    """Compiles the other one, once; None if there is one thread."""
+    streams: Sequence[Any] = ()
+    """A request for every image of a batch; none until it is compiled."""
+    on_one_thread: bool = False
+    """Whether that is faster for one image as well."""
 
     def finish(self) -> None:
-        """Find out whether one image is faster on all threads; again, if others disturbed it."""
-        if self.make_single is not None:
-            self._on_all, self.make_single = self.make_single(), None
-        single = self._on_all
-        if single is None:
+        """Compile for batches, and see which way one image runs faster.
+
+        The comparison is made again if others disturbed it.
+        """
+        if self.make_streams is not None:
+            self.streams, self.make_streams = self.make_streams(), None
+        if not self.streams:
             return
         side = self.point.resolution
         image = np.zeros((1, side, side, 3), dtype=np.uint8)
-        times: dict[int, list[float]] = {0: [], 1: []}
+        # Requests of its own: an image may come meanwhile.
+        ways = [
+            known.get_compiled_model().create_infer_request()
+            for known in (self.single, self.streams[0])
+        ]
+        times: tuple[list[float], list[float]] = [], []
         for _ in range(_TRIALS):
-            for which, request in enumerate((single, self.requests[0])):
+            for request, taken in zip(ways, times, strict=True):
                 begun = time.perf_counter()
                 _infer([request], image)
-                times[which].append(time.perf_counter() - begun)
-        self.single = single if min(times[0]) < _WORTH * min(times[1]) else None
+                taken.append(time.perf_counter() - begun)
+        self.on_one_thread = min(times[0]) >= _WORTH * min(times[1])
 
     def run(self, images: Images) -> NDArray[np.float32]:
         """Run images [n, T, T, 3] and return logits [n, classes]."""
         images = np.require(images, requirements=("C", "W"))  # tensors share its memory
-        if len(images) == 1 and self.single is not None:
-            return finite(_infer([self.single], images))
-        most = len(self.requests)
-        parts = [_infer(self.requests, images[i : i + most]) for i in range(0, len(images), most)]
+        requests = self.streams
+        if not requests or (len(images) == 1 and not self.on_one_thread):
+            requests = [self.single]
+        most = len(requests)
+        parts = [_infer(requests, images[i : i + most]) for i in range(0, len(images), most)]
         return finite(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
@@ -201,19 +209,17 @@ class OpenVinoEngine:
         """Make a point ready for single images: from the disk, or generated and compiled now."""
         if point.precision == "int8":
             self._check_int8(point)
-        graph, found = None, self._read(point, "streams")
-        if found is None:
-            graph = self.graph(point)
-            graph.reshape([1, point.resolution, point.resolution, 3])
-            found = self._compile(point, "streams", graph, self._memory(point, _largest_map(graph)))
-        compiled, memory = found
-        requests = [compiled.create_infer_request() for _ in range(self._max_batch)]
-        network = OpenVinoNetwork(point, memory, requests)
+        compiled, memory = self._compiled(point, "single")
+        network = OpenVinoNetwork(point, memory, compiled.create_infer_request())
         if self._threads > 1:
-            network.make_single = partial(self._single, point, memory, graph)
+            network.make_streams = partial(self._streams, point)
         side = point.resolution
         network.run(np.zeros((1, side, side, 3), dtype=np.uint8))  # the first costs several runs
         return network
+
+    def _streams(self, point: OperatingPoint) -> Sequence[Any]:
+        compiled, _ = self._compiled(point, "streams")
+        return [compiled.create_infer_request() for _ in range(self._max_batch)]
 
     def cost(self, resolution: int, precision: str) -> Cost:
         """What one image costs."""
@@ -223,14 +229,6 @@ class OpenVinoEngine:
             blueprint.parameters,
             blueprint.weight_bytes - self._saved(resolution, precision),
         )
-
-    def _single(self, point: OperatingPoint, memory: int, graph: Any) -> Any:
-        found = self._read(point, "single")
-        if found is None:
-            graph = graph or self.graph(point)
-            graph.reshape([1, point.resolution, point.resolution, 3])
-            found = self._compile(point, "single", graph, memory)
-        return found[0].create_infer_request()
 
     def graph(self, point: OperatingPoint) -> Any:
         """The generated network of a point, its input of any size."""
@@ -291,10 +289,13 @@ class OpenVinoEngine:
             self._kept.drop(key)
             return None
 
-    def _compile(
-        self, point: OperatingPoint, what: str, graph: Any, memory: int
-    ) -> tuple[Any, int]:
-        """Compile a graph whose shape is fixed, and keep what comes out."""
+    def _compiled(self, point: OperatingPoint, what: str) -> tuple[Any, int]:
+        """A compiled network and its memory: kept by an earlier process, or made and kept."""
+        if (found := self._read(point, what)) is not None:
+            return found
+        graph = self.graph(point)
+        graph.reshape([1, point.resolution, point.resolution, 3])
+        memory = self._memory(point, _largest_map(graph))
         compiled = self._core.compile_model(graph, "CPU", self._properties(what))
         if self._bundle.sha256:
             self._kept.save(

@@ -229,9 +229,8 @@ class Deployment:
         self.model.observe_build(point.precision, took_ms)
         self._machinery.ledger.observe_build(point, took_ms)
         network = self.cache.peek(point)
-        guest = not self.cache.is_protected(point)
-        if network is not None and (guest or traits(self.engine).pads):
-            # The others wait for a pause. Batches that are not captured yet would be split.
+        if network is not None and traits(self.engine).pads:
+            # Until its batches are captured they are split into single images.
             finishing = self._machinery.builders.submit(network.finish, BACKGROUND)
             finishing.add_done_callback(partial(_finished, point))
 

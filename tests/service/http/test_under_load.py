@@ -180,14 +180,6 @@ def test_a_cold_resolution_does_not_stall_the_others(make_settings, engine):
         assert running.service.deployment.cache.facts.builds == before + 1
 
 
-def test_a_resolution_that_a_client_pins_is_completed_too(make_settings, engine):
-    with serving(make_settings(), engine=engine) as running, running.client() as client:
-        assert client.post("/classify?resolution=57", content=picture()).status_code == 200
-        cache = running.service.deployment.cache
-        (point,) = [point for point in cache.points() if point.resolution == 57]
-        until(lambda: getattr(cache.peek(point), "finished", False))
-
-
 def test_a_swap_drops_nobody_and_closes_the_old_engine_after_the_last(
     make_settings, engine, tmp_path
 ):

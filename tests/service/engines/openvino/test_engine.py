@@ -109,6 +109,21 @@ def test_a_batch_of_any_size_is_its_images_one_by_one(
         assert relative_error(network.run(batch), expected) < 1e-4
 
 
+def test_a_build_compiles_once_and_batches_follow(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client's pin costs no more than a first answer needs."""
+    engine = make_engine(make_bundle("resnet18"), cache, threads=2)
+    made: list[str] = []
+    properties = engine._properties
+    monkeypatch.setattr(engine, "_properties", lambda what: made.append(what) or properties(what))
+    network = engine.build(OperatingPoint(48))
+    network.run(images(3, 48))
+    assert set(made) == {"single"}
+    network.finish()
+    assert set(made) == {"single", "streams"}
+
+
 def test_one_image_runs_on_all_threads_only_while_that_is_faster(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +132,7 @@ def test_one_image_runs_on_all_threads_only_while_that_is_faster(
         ticks = itertools.accumulate(itertools.cycle([0, 1, 0, 2] if faster else [0, 2, 0, 2]))
         monkeypatch.setattr(openvino_engine.time, "perf_counter", ticks.__next__)
         network.finish()
-        assert (network.single is not None) == faster
+        assert network.on_one_thread != faster
 
 
 def test_a_result_is_the_callers_to_keep(cache: Path) -> None:
@@ -157,7 +172,7 @@ def test_a_second_process_reads_what_was_compiled(
     kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle, cache = read(kept[0]), kept[1]
-    monkeypatch.setattr(OpenVinoEngine, "_compile", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(OpenVinoEngine, "graph", lambda *_: pytest.fail("generated again"))
     network = make_engine(bundle, cache, threads=2).build(OperatingPoint(48))
     network.finish()
     batch = images(3, 48)

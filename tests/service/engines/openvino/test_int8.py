@@ -105,7 +105,7 @@ def test_int8_weights_take_less_memory(cache: Path) -> None:
 def test_the_plugin_really_runs_int8(cache: Path) -> None:
     engine = make_engine(quantised_bundle("resnet18"), cache, max_batch=1)
     network = engine.build(OperatingPoint(48, precision="int8"))
-    graph = network.requests[0].get_compiled_model().get_runtime_model()
+    graph = network.single.get_compiled_model().get_runtime_model()
     convolutions = [
         node.get_rt_info()["runtimePrecision"].astype(str)
         for node in graph.get_ops()

@@ -458,12 +458,13 @@ class Service:
         await old.unused()
         await old.close()
         logger.info("retired bundle %s %s", old.manifest.name, old.manifest.version)
-        closed = weakref.ref(old)
+        # A thread's last job may hold the engine for longer than the deployment lives.
+        left = [weakref.ref(part) for part in (old, old.engine, old.bundle)]
         del old
         gc.unfreeze()  # the first deployment would never be found, and on a GPU fill its memory
         for _ in range(_COLLECTIONS):
             await self.machinery.builders.submit(gc.collect)
-            if closed() is None:
+            if all(part() is None for part in left):
                 gc.freeze()
                 self._give_room()  # the memory of the old one's networks
                 return

@@ -183,12 +183,20 @@ def test_a_batch_that_hangs_is_noticed_and_ends_the_process(
         hung.result()
 
 
-def test_the_first_deployment_is_gone_after_a_reload(make_settings, tiny_bundle, monkeypatch):
-    """With its engine and its meta network: on a GPU they are most of the memory."""
+@pytest.mark.parametrize("is_in_a_cycle", [False, True])
+def test_the_first_deployment_is_gone_after_a_reload(
+    make_settings, tiny_bundle, monkeypatch, is_in_a_cycle
+):
+    """With its engine and its meta network: on a GPU they are most of the memory.
+
+    What is loaded at start is frozen; cycles in it, a library's for example, are looked for again.
+    """
     made = []
 
     def choose(_, bundle):
         engine = make(bundle, Device())
+        if is_in_a_cycle:
+            engine.itself = engine
         made.append((weakref.ref(engine), weakref.ref(bundle.network)))
         return engine
 

@@ -88,6 +88,11 @@ class Request:
     """How many images it carries; they run at one point, together."""
     state: State = State.RECEIVING
 
+    allowed_ms: float = field(init=False)
+    """The budget, or the service's patience where there is none."""
+    deadline_ms: float = field(init=False)
+    """When the budget ends."""
+
     # What the schedule holds of it.
     due_ms: float = field(init=False)
     """When its answer is due; later than the deadline if that could not be kept from the start."""
@@ -147,18 +152,9 @@ class Request:
     timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:
-        self.due_ms = self.deadline_ms
-
-    @property
-    def allowed_ms(self) -> float:
-        """The budget, or the service's patience where there is none."""
         budget = self.terms.budget_ms
-        return self.patience_ms if budget is None else budget
-
-    @property
-    def deadline_ms(self) -> float:
-        """When the budget ends."""
-        return self.started_ms + self.allowed_ms
+        self.allowed_ms = self.patience_ms if budget is None else budget
+        self.due_ms = self.deadline_ms = self.started_ms + self.allowed_ms
 
     def spent_ms(self, now_ms: float) -> float:
         """Time gone since the first byte."""

@@ -200,7 +200,7 @@ class Pipeline:
                 await exchange.answer(answer)
                 self._remember(received, deployment, answer)
                 if len(headers) == 1 and headers[0] is not None:
-                    at_least = deployment.preprocessing.least_side(side)
+                    at_least = deployment.least_side(side)
                     work = decode_work(headers[0], known[0].bytes, at_least)
                     deployment.model.observe_decode(work, timing.decode, alone=request.alone)
         except asyncio.CancelledError:

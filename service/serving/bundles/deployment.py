@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from san_core.bundle import Bundle, Manifest
@@ -94,6 +94,7 @@ class Deployment:
         self._failed: set[OperatingPoint] = set()
         """Points that could not be restored."""
         self.preprocessing = bundle.manifest.preprocessing
+        self.least_side = cache(self.preprocessing.least_side)
         self.catalogue = Catalogue(bundle.manifest, precisions(settings, engine))
         self.model = LatencyModel(measurements)
         self.cache = WeightCache(
@@ -139,7 +140,7 @@ class Deployment:
         )
         self.scheduler.frontier = self.frontier
         self.cache.protect(listing.point for listing in self.frontier)
-        self.idle_host = IdleHost(self.model, self.frontier, self.preprocessing.least_side)
+        self.idle_host = IdleHost(self.model, self.frontier, self.least_side)
 
     def __enter__(self) -> Deployment:
         """Stay open for a request that began with it."""

@@ -86,9 +86,7 @@ def decide(request: Request, deployment: Deployment, images: list[Image], now_ms
         request.idle = deployment.idle_host.look(
             first.header, first.bytes, allowed, terms.min_accuracy
         )
-    decision = scheduler.decide(
-        request, now_ms, listings, decode_times(deployment, images)
-    )
+    decision = scheduler.decide(request, now_ms, listings, decode_times(deployment, images))
     option, verdict = decision.option, decision.verdict
     listing, reason = option.cost.listing, decision.reason
     if decision.held_up is not None:

@@ -113,8 +113,9 @@ class Rollout(IdleSampler):
         """The bundle that must prove itself."""
         return self._parts.serving() if self.stage is Stage.PROMOTED else self.other
 
-    def deployment_for(self, serving: Deployment | None, client: str) -> Deployment | None:
+    def deployment_for(self, client: str) -> Deployment | None:
         """Which bundle answers a client: the candidate for some, always the same ones."""
+        serving = self._parts.serving()
         if self.share <= 0 or self.stage is not Stage.CANARY:
             return serving
         digest = hashlib.blake2b(client.encode(), digest_size=4).digest()

@@ -127,6 +127,30 @@ def test_a_worker_whose_device_is_lost_ends_for_the_supervisor_to_start_another(
     until(lambda: codes == [EXIT_ENGINE_LOST])
 
 
+def test_a_cold_point_answers_while_its_batches_are_captured(make_settings, tiny_bundle):
+    """Eight graphs take seconds; a request waits for the graph of one image."""
+    go, captured = threading.Event(), []
+
+    class Slow(Device):
+        def capture(self, work, warm_up):
+            if work.func.__self__.input.shape[1] == 40:
+                [size] = work.args
+                if size > 1:
+                    assert go.wait(60)
+                captured.append(size)
+            return super().capture(work, warm_up)
+
+    engine = make(load(tiny_bundle), Slow())
+    with serving(make_settings(), engine=engine) as running, running.client() as client:
+        try:
+            answer = client.post("/classify?resolution=40", content=picture())
+            assert answer.json()["weights"] == "generated"
+            assert captured == [1]
+        finally:
+            go.set()
+        until(lambda: captured == [1, 2])
+
+
 def test_batches_of_a_point_that_was_built_for_a_request_are_captured_behind_it(
     make_settings, tiny_bundle
 ):

@@ -70,7 +70,7 @@ _GPU_BATCH = 64
 """The largest batch on a GPU unless set: there a batch costs far less than its images."""
 _NICE = 3
 """Of every thread that computes: the event loop goes before them, with twice their share of a core
-that it needs. It hands out all work and refuses what is too much; behind full decoders and engines
+that it needs. It hands out all work and refuses requests; behind busy decoders and engines
 a flood would starve it. All the same, as the threads of a network are as nice as its builder."""
 
 

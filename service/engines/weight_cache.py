@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _GUEST_SHARE = 4
 """A quarter of the cache is for points that are not protected."""
 DEMAND, BACKGROUND = 0.0, 1.0
-"""Urgencies: what a request waits for is built before what is only warmed up."""
+"""Urgencies: a network that a request waits for is built before one that is only warmed up."""
 
 
 @dataclass
@@ -122,7 +122,7 @@ class WeightCache:
         self._building: dict[OperatingPoint, asyncio.Task[RunnableNetwork]] = {}
 
     def protect(self, points: Iterable[OperatingPoint]) -> None:
-        """Keep these whatever else is asked for; the others share what is left."""
+        """Keep these points whatever clients pin; the others share the rest."""
         self._protected = frozenset(points)
         self._divide()
 
@@ -233,7 +233,7 @@ class WeightCache:
         return await asyncio.shield(self.request(point)), False
 
     async def warm(self, points: Iterable[OperatingPoint]) -> None:
-        """Build what is missing, one after the other, behind anything a request waits for."""
+        """Build the missing points one by one, after those that a request waits for."""
         for point in points:
             if point in self:
                 continue

@@ -64,7 +64,7 @@ class Timing:
 
     @property
     def staged(self) -> float:
-        """The sum of the named stages; what is missing to the total is overhead."""
+        """The sum of the named stages; the rest of the total is overhead."""
         return self.receive + self.queue + self.decode + self.weights + self.forward
 
 
@@ -142,7 +142,7 @@ class Request:
     estimated: bool = False
     """Whether the point was not measured on this host yet: its times are between others'."""
     bound_ms: float | None = None
-    """What the promise used: the time that so many answers in a hundred keep."""
+    """The time that the promise used: 99 of 100 answers are expected within it."""
     met: bool = False
     cached: bool = True
     batch: int = 0

@@ -1,4 +1,4 @@
-"""Acting on the scheduler's verdicts: what is refused, with which error, and what goes on late."""
+"""Acting on the scheduler's verdicts: a request goes on, perhaps late, or is refused."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class Service:
             return new
 
     def candidate_path(self, file: str | None) -> Path:
-        """The file that a candidate's name means: one beside a bundle that the operator named."""
+        """The candidate's file, in the folder of a bundle that the operator named."""
         named = self.settings.candidate or self.settings.bundle
         if file is None:
             if self.settings.candidate is None:

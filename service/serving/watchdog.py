@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from service.engines.base import Engine, lost
+from service.engines.base import lost
 from service.errors import EngineLostError
 from service.runtime.thread_pool import Workers
 from service.serving.bundles.deployment import Deployment
@@ -19,12 +19,13 @@ HANGS_S = 30.0
 _DRIFT_CHECK_S = 10.0
 _LAG_CHECK_S = 0.5
 _ENGINE_CHECK_S = 0.5
+_STOPPED_S = 5.0
+"""An event loop that is this late was stopped with its process: a debugger, a paused container or
+machine. Load delays it by a second at most."""
 
 
-def verdict(engine: Engine | None, engine_thread: Workers) -> EngineLostError | None:
-    """Why the engine is given up; None while all is well."""
-    if engine is not None and (error := lost(engine)):
-        return error
+def hung(engine_thread: Workers) -> EngineLostError | None:
+    """Why the engine is given up if a batch does not end; None while all is well."""
     busy_s = engine_thread.longest_s()
     if busy_s > HANGS_S:
         return EngineLostError(
@@ -73,10 +74,17 @@ class Watchdog:
 
     async def _watch_engine(self, on_lost: Callable[[EngineLostError], None]) -> None:
         """Only a new process can use a lost device again."""
+        loop = asyncio.get_running_loop()
+        excused_s = 0.0
         while True:
+            due = loop.time() + _ENGINE_CHECK_S
             await asyncio.sleep(_ENGINE_CHECK_S)
+            if loop.time() - due > _STOPPED_S:
+                excused_s = loop.time() + HANGS_S  # the batch was stopped, too
             deployment = self._serving()
-            engine = deployment.engine if deployment is not None else None
-            if (error := verdict(engine, self._engine_thread)) is not None:
+            error = lost(deployment.engine) if deployment is not None else None
+            if error is None and loop.time() > excused_s:
+                error = hung(self._engine_thread)
+            if error is not None:
                 on_lost(error)
                 return

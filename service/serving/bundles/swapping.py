@@ -32,7 +32,7 @@ _PREPARE_S = 20.0
 _MEASURE_AGAIN_S = 30.0
 """Between looks at whether times must be taken again."""
 _PATIENCE_MS, _LOOK_AGAIN_S = 1000.0, 0.02
-"""How long what is built behind requests waits for there to be none, and how often it looks."""
+"""How long a build in the background waits until no request is inside, and how often it looks."""
 _PAUSE_MS = 2000.0
 """After so long without a request this host's times are taken: a run cannot be interrupted, and the
 largest batch takes up to 0.1 s, so that between two requests of steady traffic it would make the
@@ -40,7 +40,7 @@ second one late."""
 _COLLECTIONS, _COLLECT_AGAIN_S = 10, 0.5
 """How often the collector looks for a deployment that was replaced."""
 _BESIDE = 4
-"""A candidate gets one part in so many of the memory for networks."""
+"""A candidate gets a quarter of the memory for networks."""
 
 
 class Bundles:
@@ -77,7 +77,7 @@ class Bundles:
         return deployment
 
     async def make(self, path: Path | None, beside: bool = False) -> Deployment:
-        """Make a bundle ready; one beside another has a part of its memory."""
+        """Make a bundle ready; a candidate gets a part of the memory of the one that serves."""
         machinery, most = self._machinery, self._settings.cache_megabytes
         if beside:
             most //= _BESIDE

@@ -4,7 +4,7 @@ shadow    `load`: the candidate answers a sample of live pictures while nobody w
 canary    `load` with a share: it serves some clients, always the same ones
 promoted  `promote`: it serves everybody, and the old bundle stays ready for a while
 
-Whenever what is known of it falls below the bounds, it is taken back. Every swap is an event.
+Whenever it is seen to fall below the bounds, it is taken back. Every swap is an event.
 """
 
 from __future__ import annotations

@@ -221,11 +221,13 @@ def over_http(bundle: Path | None, device: str, requests: int) -> OverHttp:
     # Room for few networks: others are evicted all the time.
     with OurService(bundle, ["--device", device, "--max-networks", "2"]) as service:
         service.await_answer("/readyz", START_SECONDS)
-        points = [point for point in service.points() if point.frontier]
 
         def ask(first: int) -> None:
             with Client(service.port) as client:
                 for number in range(first, requests, _CLIENTS):
+                    # Times that are taken meanwhile move the frontier, and whoever pins many points
+                    # off it is refused.
+                    points = [point for point in service.points() if point.frontier]
                     point = points[number % len(points)]
                     pin = {"resolution": point.resolution, "mode": point.mode}
                     answer = client.send(classify(body, **pin))

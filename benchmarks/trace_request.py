@@ -63,6 +63,8 @@ def main() -> None:
         time.sleep(0.1)
     if service.failure:
         sys.exit(service.failure)
+    while not (service.deployment and service.deployment.is_complete):
+        time.sleep(0.1)  # else what is built behind requests would count
     port = server.servers[0].sockets[0].getsockname()[1]
     connection = http.client.HTTPConnection("127.0.0.1", port)
     image = photo()

@@ -135,7 +135,7 @@ class Bundle:
         self.sha256 = sha256
         """Of the file it was read from; empty if it was not."""
         self.extras: dict[str, Any] = dict(extras or {})
-        """Tensors beside the network's: the ranges of int8."""
+        """Further tensors in the file: the ranges of int8."""
         self.path = path
         if network is not None:
             self.network = network

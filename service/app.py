@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
@@ -13,10 +11,8 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Scope
 
-from san_core.bundle import Bundle
 from san_core.errors import SanError
-from service.engines.base import Engine
-from service.errors import EngineUnavailableError
+from service.engines.choice import choose_engine, wants_gpu
 from service.http.access.auth import Authentication, Keys
 from service.http.access.limits import ClientLimits
 from service.http.access.origin import OriginCheck
@@ -38,15 +34,33 @@ from service.http.routes.metrics import metrics_router
 from service.http.routes.open_inference import open_inference_router
 from service.http.routes.plan import plan_router
 from service.http.routes.resolutions import resolutions_router
+from service.images.decoder import DecodeLimits, Decoder
+from service.images.helper_pool import HelperPool
 from service.observability.ledger import Ledger
+from service.observability.logs import log_request
+from service.observability.tracing import make_trace
+from service.replay.recording import Recorder
 from service.request.client import ClientIdentity, is_loopback
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.cores import available_cores, plan_cores
 from service.runtime.thread_pool import Workers
+from service.scheduling.admission import Admission
 from service.scheduling.pricing import Host
 from service.scheduling.schedule import Schedule
-from service.serving.bundles.deployment import Machinery
+from service.serving.answers import AnswerCache
+from service.serving.bundles.deployment import EngineChoice, Machinery
+from service.serving.bundles.swapping import Bundles
+from service.serving.choosing import Limits
+from service.serving.observing import Observer
+from service.serving.pipeline import Pipeline
+from service.serving.quality.agreement import Agreement
+from service.serving.quality.feedback import FeedbackStore
+from service.serving.quality.rerun import make_rerun
+from service.serving.quality.rollout import Parts, Rollout
+from service.serving.quality.verdict import Bounds
 from service.serving.service import Service
+from service.serving.tasks import Tasks
+from service.serving.warm_up import warm_up
 from service.settings import MEGA, Settings
 
 logger = logging.getLogger(__name__)
@@ -54,85 +68,10 @@ logger = logging.getLogger(__name__)
 
 _GPU_BATCH = 64
 """The largest batch on a GPU unless set: there a batch costs far less than its images."""
-_GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
-"""What a driver shows where there is a GPU: NVIDIA's, Windows' for Linux, AMD's."""
-
 _NICE = 3
 """Of every thread that computes: the event loop goes before them, with twice their share of a core
-that it needs. It hands out all work and refuses what is too much; behind full decoders and engines
+that it needs. It hands out all work and refuses requests; behind busy decoders and engines
 a flood would starve it. All the same, as the threads of a network are as nice as its builder."""
-
-
-def wants_gpu(settings: Settings) -> bool:
-    """Whether a GPU is to be used: it is named, or there is one and nothing speaks against it."""
-    if settings.device == "auto":
-        if settings.engine == "openvino" or not any(map(os.path.exists, _GPU_DEVICES)):
-            return False  # and torch, which takes seconds to import, is not asked
-        return _torch_sees_gpu()
-    return settings.device.startswith("cuda")
-
-
-def _torch_sees_gpu() -> bool:
-    """Whether torch can use the GPU that is there; warns of the reason if not."""
-    try:
-        from service.engines.torch_engine import resolve_device
-
-        if resolve_device("auto").type != "cuda":
-            resolve_device("cuda")  # raises, with the reason
-    except (ImportError, EngineUnavailableError) as error:
-        logger.warning("there is a GPU, but the CPU serves: %s", error)
-        return False
-    return True
-
-
-def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
-    """OpenVINO where it works and nothing else was asked for; torch elsewhere, and on a GPU."""
-    cores = max(1, available_cores() // settings.workers)
-
-    def threads(engine: str) -> int:
-        return plan_cores(cores, engine, engine_threads=settings.engine_threads).engine
-
-    gpu = wants_gpu(settings)
-    if settings.engine != "torch" and not gpu:
-        try:
-            module = importlib.import_module("service.engines.openvino.engine")
-            engine: Engine = module.OpenVinoEngine(
-                bundle,
-                threads=threads("openvino"),
-                max_batch=settings.max_batch,
-                device="cpu",
-                bf16=settings.bf16,
-                cache_dir=settings.cache_dir,
-            )
-            return engine
-        except (ImportError, EngineUnavailableError) as error:
-            if settings.engine == "openvino":
-                raise EngineUnavailableError(
-                    f"The OpenVINO engine cannot run here: {error}"
-                ) from error
-            logger.info("OpenVINO cannot run here (%s); taking torch", error)
-    try:
-        if gpu:
-            return _on_gpu(settings, bundle)
-        from service.engines.torch_engine import TorchEngine
-    except ImportError as error:
-        raise EngineUnavailableError(
-            f"The torch engine cannot run here: {error}. pip install 'san-serve[torch]'"
-        ) from error
-    return TorchEngine(bundle, threads=threads("torch"), max_batch=settings.max_batch, device="cpu")
-
-
-def _on_gpu(settings: Settings, bundle: Bundle) -> Engine:
-    """CUDA graphs; on the CPU if the GPU was not named and cannot be used: full, or broken."""
-    from service.engines.cuda.engine import CudaEngine
-
-    try:
-        return CudaEngine(bundle, threads=1, max_batch=settings.max_batch, device=settings.device)
-    except (RuntimeError, SanError) as error:
-        if settings.device != "auto":
-            raise
-        logger.warning("the GPU cannot be used (%s); running on the CPU", error)
-        return choose_engine(settings.model_copy(update={"device": "cpu"}), bundle)
 
 
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
@@ -166,7 +105,96 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         loader=Workers("load", 1, nice=_NICE),
         builders=Workers("build", 1, nice=_NICE),
     )
-    return Service(machinery, lambda bundle: choose_engine(settings, bundle))
+    return assembled(machinery, lambda bundle: choose_engine(settings, bundle))
+
+
+def assembled(machinery: Machinery, choose: EngineChoice) -> Service:
+    """A service of these threads."""
+    settings, clock, ledger = machinery.settings, machinery.clock, machinery.ledger
+    admission = Admission(
+        max_requests=settings.max_inflight, max_bytes=settings.max_inflight_megabytes * MEGA
+    )
+    most = DecodeLimits(
+        settings.formats,
+        settings.max_pixels,
+        settings.max_decode_ms,
+        settings.max_decode_megabytes * MEGA,
+    )
+    helpers = HelperPool(
+        settings.decode_helpers or max(2, available_cores() // settings.workers // 2),
+        memory_bytes=most.max_bytes,
+        formats=most.formats,
+        max_pixels=most.max_pixels,
+        clock=clock,
+    )
+    decoder = Decoder(machinery.decoders, machinery.large_decoder, helpers, clock, most)
+    limits = Limits(settings.patience_ms, settings.max_resolution)
+    tasks = Tasks()
+    bundles = Bundles(
+        machinery,
+        choose,
+        admission,
+        tasks,
+        lambda deployment: warm_up(deployment, machinery, decoder, limits),
+    )
+    rerun = make_rerun(decoder, clock)
+    rollout = Rollout(
+        Parts(bundles.make, bundles.install, bundles.retire, lambda: bundles.serving),
+        rerun,
+        decoder,
+        admission,
+        ledger,
+        clock,
+        fraction=settings.candidate_fraction,
+        bounds=Bounds(agreement=settings.candidate_agreement),
+        watch_ms=1000 * settings.rollback_s,
+    )
+    agreement = Agreement(
+        lambda: bundles.serving, rerun, admission, ledger, settings.agreement_fraction
+    )
+    feedback = FeedbackStore(settings.feedback_entries)
+    observer = Observer(
+        ledger,
+        feedback,
+        agreement,
+        rollout,
+        Recorder(settings.record) if settings.record is not None else None,
+        [
+            tell
+            for tell in (log_request if settings.access_log else None, make_trace(clock))
+            if tell is not None
+        ],
+    )
+    answers = None
+    if settings.answer_cache_megabytes:
+        answers = AnswerCache(
+            settings.answer_cache_megabytes * MEGA,
+            settings.answer_cache_ttl_s,
+            lambda: clock() / 1000,
+        )
+    pipeline = Pipeline(
+        admission,
+        machinery.schedule,
+        decoder,
+        clock,
+        limits,
+        observer,
+        rollout.deployment_for,
+        answers,
+    )
+    return Service(
+        machinery,
+        admission=admission,
+        helpers=helpers,
+        tasks=tasks,
+        bundles=bundles,
+        rollout=rollout,
+        agreement=agreement,
+        feedback=feedback,
+        answers=answers,
+        observer=observer,
+        pipeline=pipeline,
+    )
 
 
 @asynccontextmanager

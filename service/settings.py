@@ -19,7 +19,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SAN_", extra="forbid", frozen=True)
 
-    # what is served, and where
+    # the bundle, and where it is served
     bundle: Path | None = Field(
         None, description="bundle file to serve; the embedded one by default"
     )
@@ -144,7 +144,7 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=128,
-        description="processes that decode what is no plain JPEG; 0: half as many as cores, "
+        description="processes that decode every image but plain JPEGs; 0: half as many as cores, "
         "at least 2",
     )
     receive_timeout_s: float = Field(
@@ -216,7 +216,7 @@ class Settings(BaseSettings):
         600.0, gt=0, le=86_400, description="how long an answer is kept"
     )
 
-    # what is observed
+    # observability
     record: Path | None = Field(
         None,
         description="file to append arrivals to (time, bytes, image size, budget, outcome; never "

@@ -84,7 +84,7 @@ class Recipe(BaseModel):
     flip: bool = Field(True, description="mirror half of the images")
     crop_ratio: float = Field(0.875, gt=0.0, le=1.0, description="centre crop of evaluation")
     interpolation: Literal["bilinear", "bicubic"] = Field("bilinear", description="resizing")
-    limit_images: int = Field(0, ge=0, description="use only so many training images; 0 is all")
+    limit_images: int = Field(0, ge=0, description="most training images to use; 0 is all")
     max_unreadable: int = Field(100, ge=0, description="unreadable files to tolerate")
 
     # Distilling a lifted network from its native resolution, without labels.

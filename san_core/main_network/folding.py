@@ -88,7 +88,7 @@ def _pairs(skeleton: nn.Module) -> list[_Pair]:
 
 
 def _what_remains(norm: nn.Module) -> nn.Module:
-    """Return what is left of a folded BN: timm's carry an activation, the others nothing."""
+    """Return the module that replaces a folded BN: timm's carry an activation, others nothing."""
     parts = [getattr(norm, name) for name in ("drop", "act") if hasattr(norm, name)]
     return nn.Sequential(*parts) if parts else nn.Identity()
 

@@ -47,7 +47,7 @@ def _begins(path: Path) -> bytes:
 def unreadable_weights(path: Path, error: Exception) -> str:
     """Why a file that should hold weights could not be read, in a sentence with the cure.
 
-    What torch says of it is about torch, not about the file.
+    Torch's own message is about torch, not about the file.
     """
     cure = "Save model.state_dict() with safetensors or torch.save, and nothing else with it."
     if path.is_dir():

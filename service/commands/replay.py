@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _trace(args: argparse.Namespace, path: Path) -> list[Arrival]:
-    """What arrives: at so many replicas, so many times the traffic."""
+    """The requests of a scenario: their rate grows with the number of replicas."""
     from service.replay.fleet import bursty
     from service.replay.traces import faster, read, scenario
 

@@ -40,14 +40,14 @@ EXAMPLES = """examples:
   SAN_PORT=9000 san serve"""
 
 _GROUPS = {
-    "bundle": "what is served, and where",
+    "bundle": "the bundle, and where it is served",
     "engine": "what runs it",
     "promise": "budgets",
     "max_batch": "batching and admission",
     "cache_megabytes": "weight cache",
     "max_body_megabytes": "limits on what a client may send",
     "api_keys": "who may call",
-    "record": "what is observed",
+    "record": "observability",
     "drain_grace_s": "life",
 }
 _SECRETS = ("api_keys", "metrics_keys", "admin_keys")

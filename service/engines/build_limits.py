@@ -27,7 +27,7 @@ class BuildLimits:
         self._begun: dict[str, deque[float]] = {}
 
     def allow(self, client: str, waiting: int) -> bool:
-        """Count a build for a client while so many wait; False if there were too many."""
+        """Count a build for a client, unless too many wait (`waiting`) or it has had its share."""
         now = self._clock()
         if client not in self._begun and len(self._begun) >= _MOST_CLIENTS:
             self._begun = {

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _GUEST_SHARE = 4
 """A quarter of the cache is for points that are not protected."""
 DEMAND, BACKGROUND = 0.0, 1.0
-"""Urgencies: what a request waits for is built before what is only warmed up."""
+"""Urgencies: a network that a request waits for is built before one that is only warmed up."""
 
 
 @dataclass
@@ -111,6 +111,7 @@ class WeightCache:
         self._protected: frozenset[OperatingPoint] | None = None
         self._store = self._guests = _Store(capacity_bytes, max_networks, self.facts)
         """Protected points, and the others; the same until points are protected."""
+        self._stores: tuple[_Store, ...] = (self._store,)
         self._entries: dict[OperatingPoint, CachedNetwork] = {}
         self._sizes: dict[OperatingPoint, int] = {}
         """Bytes of every network that was ever kept, or found too large for it."""
@@ -121,7 +122,7 @@ class WeightCache:
         self._building: dict[OperatingPoint, asyncio.Task[RunnableNetwork]] = {}
 
     def protect(self, points: Iterable[OperatingPoint]) -> None:
-        """Keep these whatever else is asked for; the others share what is left."""
+        """Keep these points whatever clients pin; the others share the rest."""
         self._protected = frozenset(points)
         self._divide()
 
@@ -138,20 +139,18 @@ class WeightCache:
         size, most = self._capacity_bytes, self._max_networks
         if self._protected is None:
             self._store = self._guests = _Store(size, most, self.facts)
+            self._stores = (self._store,)
         else:
             guest_size, guest_most = size // _GUEST_SHARE, max(1, most // _GUEST_SHARE)
             self._store = _Store(size - guest_size, max(1, most - guest_most), self.facts)
             self._guests = _Store(guest_size, guest_most, self.facts)
+            self._stores = (self._store, self._guests)
         for network in ready:
             self._home(network.point).keep(network)
 
     def is_protected(self, point: OperatingPoint) -> bool:
         """Whether no client's pin can take the point's place."""
         return self._protected is None or point in self._protected
-
-    @property
-    def _stores(self) -> tuple[_Store, ...]:
-        return (self._store,) if self._guests is self._store else (self._store, self._guests)
 
     def _home(self, point: OperatingPoint) -> _Store:
         return self._store if self.is_protected(point) else self._guests
@@ -234,7 +233,7 @@ class WeightCache:
         return await asyncio.shield(self.request(point)), False
 
     async def warm(self, points: Iterable[OperatingPoint]) -> None:
-        """Build what is missing, one after the other, behind anything a request waits for."""
+        """Build the missing points one by one, after those that a request waits for."""
         for point in points:
             if point in self:
                 continue

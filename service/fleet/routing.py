@@ -1,4 +1,4 @@
-"""Choosing a replica: pure functions of what is known of each; for Ray's router and for replays."""
+"""Choosing a replica by what each reported: pure functions, for Ray's router and for replays."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ nothing. With many routers, fewer: they would all send their next request to the
 _SPARE = 0.8
 """Part of a budget within which a replica must serve a request to be chosen for others' sake."""
 _PATIENCE_MS = 100.0
-"""Longer budgets than this count as this: for others' sake nobody waits for seconds."""
+"""Longer budgets count as this one, so that no request waits for seconds for the sake of others."""
 _RECENT = 32
-"""The shortest budget of so many requests is one that others will come with."""
+"""How many recent requests the shortest budget is taken of; others will come with it again."""
 _LIKELY = 0.6
 """Part of a budget that is kept almost always at which it is still kept more often than not."""
 _UNKNOWN = 2.0
@@ -67,7 +67,7 @@ class View:
         self.inside = max(0, self.inside - 1)
 
     def ahead_ms(self, now_ms: float) -> float:
-        """Work before a request that is sent now: this router's, and what is left of others'."""
+        """Work ahead of a request that is sent now: this router's, and the rest of others'."""
         if self.headroom is None:
             return 0.0
         return self.inside * self.headroom.work_ms + max(0.0, self.others_ms - now_ms)

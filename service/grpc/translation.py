@@ -15,7 +15,7 @@ _ModelInferResponse = message("ModelInferResponse")
 
 
 def to_http(request: Any) -> tuple[bytes, int]:
-    """A `ModelInferRequest` as a body with binary tensors, and how much of it is JSON."""
+    """A `ModelInferRequest` as a body with binary tensors, and the length of its JSON part."""
     raw = list(request.raw_input_contents)
     if raw and len(raw) != len(request.inputs):
         raise TensorError(

@@ -197,7 +197,7 @@ def _load(service: Service) -> Iterator[Family]:
     yield _gauge(
         "san_loop_lag_seconds",
         "How late the event loop was when last looked at.",
-        service.loop_lag_s,
+        service.watchdog.loop_lag_s,
     )
     yield _counter(
         "san_reloads",

@@ -31,7 +31,7 @@ class BudgetSchema(BaseModel):
 
 
 class TimingSchema(BaseModel):
-    """Milliseconds per stage; what is missing to the total is overhead."""
+    """Milliseconds per stage; the rest of the total is overhead."""
 
     receive: float
     queue: float = Field(description="waiting for a decoder and for the engine")

@@ -40,7 +40,7 @@ _QUICK_MS = 30.0
 """The engine's thread, if no other request needs it, decodes what costs no more, and the decoder
 threads do. It is an upper bound for a slow core: about four megapixels."""
 _IN_ONE_REQUEST = 4
-"""All images of a request together may take so many times what one may."""
+"""How much more time all images of a request may take than a single one."""
 _LEAST_CPU_MS, _CPU_FACTOR = 100.0, 4.0
 """A helper gets this many times what the header promises, but not less than so much."""
 

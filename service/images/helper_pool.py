@@ -1,4 +1,4 @@
-"""A few processes that decode what is not a plain JPEG, each served by a thread of its own.
+"""A few processes that decode every image but plain JPEGs, each with a thread of its own.
 
 A decoder that takes too long, or too much memory, or crashes, ends its process: the request is
 refused, a successor is started, and no other request is affected. Jobs go in the order of their
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 _NICE = 5
 """Decoding yields to the engine and to plain JPEGs, which have their own threads."""
 _WALL_FACTOR, _LEAST_WALL_S = 10.0, 2.0
-"""A process that gets no CPU is given up after so many times its CPU time, but not at once."""
+"""A process that gets no CPU is given up after this multiple of its CPU time."""
 _START_S = 60.0
 FORGET_MS = 10_000.0
 """Time in which what a client has decoded counts half."""

@@ -1,1 +1,1 @@
-"""Facts, recorded in dataclasses; and beside them what exports them."""
+"""Facts recorded in dataclasses, and the code that exports them."""

@@ -199,9 +199,9 @@ class Ledger:
     def observe_feedback(
         self, resolution: int, expected: float | None, *, first: bool, top5: bool
     ) -> None:
-        """Count feedback beside what was expected of the answer.
+        """Count feedback together with the accuracy that was expected of the answer.
 
-        An answer of which nothing was expected goes with the resolutions without a label, so that
+        An answer without an expected accuracy goes with the resolutions without a label, so that
         in every other one the two sums are over the same answers.
         """
         label = self.label(resolution) if expected is not None else _ELSEWHERE

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 _WIDTH = 24
 _QUIET = ("uvicorn", "uvicorn.error")
-"""Loggers of which only warnings are shown."""
+"""Loggers that may only show warnings."""
 _GREEN, _YELLOW, _RED, _DIM, _PLAIN = "\033[32m", "\033[33m", "\033[31m", "\033[2m", "\033[0m"
 
 

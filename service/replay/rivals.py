@@ -19,7 +19,7 @@ from service.replay.simulation import Job
 
 @dataclass
 class _Informed(Fixed):
-    """Knows medians of every time, what is inside, and how fast requests arrive."""
+    """Knows the median of every time, the requests inside, and how fast others arrive."""
 
     host: HostModel = field(default_factory=HostModel)
     inside: dict[int, tuple[Job, OperatingPoint]] = field(default_factory=dict)

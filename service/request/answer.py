@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from service.request.request import STAGES, Request
 
 _FEW = 16
-"""Up to so many classes are found one by one: a third of the time that sorting takes."""
+"""Up to this many classes are found one by one, in a third of the time that sorting takes."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ def image_ids(request_id: str, count: int) -> list[str]:
 
 @dataclass(slots=True)
 class Answer:
-    """What the client gets, and what of it is not on the wire."""
+    """What the client gets, and the facts behind it that are not sent."""
 
     record: Request
     results: list[Result]

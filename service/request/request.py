@@ -64,7 +64,7 @@ class Timing:
 
     @property
     def staged(self) -> float:
-        """The sum of the named stages; what is missing to the total is overhead."""
+        """The sum of the named stages; the rest of the total is overhead."""
         return self.receive + self.queue + self.decode + self.weights + self.forward
 
 
@@ -87,6 +87,11 @@ class Request:
     images: int = 1
     """How many images it carries; they run at one point, together."""
     state: State = State.RECEIVING
+
+    allowed_ms: float = field(init=False)
+    """The budget, or the service's patience where there is none."""
+    deadline_ms: float = field(init=False)
+    """When the budget ends."""
 
     # What the schedule holds of it.
     due_ms: float = field(init=False)
@@ -137,7 +142,7 @@ class Request:
     estimated: bool = False
     """Whether the point was not measured on this host yet: its times are between others'."""
     bound_ms: float | None = None
-    """What the promise used: the time that so many answers in a hundred keep."""
+    """The time that the promise used: 99 of 100 answers are expected within it."""
     met: bool = False
     cached: bool = True
     batch: int = 0
@@ -147,18 +152,9 @@ class Request:
     timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:
-        self.due_ms = self.deadline_ms
-
-    @property
-    def allowed_ms(self) -> float:
-        """The budget, or the service's patience where there is none."""
         budget = self.terms.budget_ms
-        return self.patience_ms if budget is None else budget
-
-    @property
-    def deadline_ms(self) -> float:
-        """When the budget ends."""
-        return self.started_ms + self.allowed_ms
+        self.allowed_ms = self.patience_ms if budget is None else budget
+        self.due_ms = self.deadline_ms = self.started_ms + self.allowed_ms
 
     def spent_ms(self, now_ms: float) -> float:
         """Time gone since the first byte."""

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _CPUSETS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
-"""Version 2, version 1, and version 1 where the kernel does not say what is in effect."""
+"""Version 2, version 1, and version 1 where the kernel does not report the effective value."""
 _MEMORY = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Limit, use, and how much of it is files' pages; version 2 and version 1."""
+"""The limit, the use, and the part of it that caches files; version 2 and version 1."""
 
 
 def granted_cores(root: Path = Path("/")) -> int | None:

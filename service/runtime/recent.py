@@ -10,7 +10,7 @@ _MOST_CLIENTS = 1000
 
 
 class Recent:
-    """An amount per client, of which half is forgotten in a while; few clients are remembered."""
+    """An amount per client that halves every so often; only a few clients are remembered."""
 
     def __init__(self, clock: Clock, half_ms: float) -> None:
         self._clock = clock

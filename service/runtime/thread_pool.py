@@ -64,7 +64,7 @@ class Workers:
         self.grow(threads)
 
     def grow(self, threads: int) -> None:
-        """Have at least so many threads."""
+        """Start threads until there are at least this many."""
         for number in range(len(self._threads), threads):
             name = f"{self._name}-{number}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from san_core.frontier import OperatingPoint
 
 _SIZE_BYTES = 400
-"""What an entry takes beside its scores."""
+"""What an entry takes in addition to its scores."""
 _GLANCE = 32
 
 Glance = tuple[int, bytes, bytes]

@@ -1,14 +1,14 @@
-"""Acting on the scheduler's verdicts: what is refused, with which error, and what goes on late."""
+"""Acting on the scheduler's verdicts: a request goes on, perhaps late, or is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from san_core.preprocessing import ImageHeader
 from service.errors import ImpossibleBudgetError, NotReadyError, OverloadedError, ParameterError
 from service.latency.catalogue import Listing
-from service.latency.model import decode_work
+from service.latency.model import decode_scale, decode_work
 from service.request.request import Request
 from service.request.terms import Terms
 from service.scheduling.admission import Admission
@@ -86,9 +86,7 @@ def decide(request: Request, deployment: Deployment, images: list[Image], now_ms
         request.idle = deployment.idle_host.look(
             first.header, first.bytes, allowed, terms.min_accuracy
         )
-    decision = scheduler.decide(
-        request, now_ms, listings, lambda side: decode_ms(deployment, images, side)
-    )
+    decision = scheduler.decide(request, now_ms, listings, decode_times(deployment, images))
     option, verdict = decision.option, decision.verdict
     listing, reason = option.cost.listing, decision.reason
     if decision.held_up is not None:
@@ -107,11 +105,20 @@ def decide(request: Request, deployment: Deployment, images: list[Image], now_ms
     raise OverloadedError(reason, scheduler.schedule.drain_ms(now_ms))
 
 
-def decode_ms(deployment: Deployment, images: list[Image], resolution: int) -> float:
-    """Predicted time to decode all images of a request for a resolution."""
-    at_least = deployment.preprocessing.least_side(resolution)
-    return sum(
-        deployment.model.decode_ms(decode_work(image.header, image.bytes, at_least))
-        for image in images
-        if image.header is not None
-    )
+def decode_times(deployment: Deployment, images: list[Image]) -> Callable[[int], float]:
+    """Predicted time to decode all images of a request, by resolution.
+
+    There are many resolutions, but only four scales at which a JPEG is decoded.
+    """
+    known: dict[tuple[int, ...], float] = {}
+    coded = [(image.header, image.bytes) for image in images if image.header is not None]
+
+    def decode_ms(resolution: int) -> float:
+        at_least = deployment.least_side(resolution)
+        scales = tuple([decode_scale(header, at_least) for header, _ in coded])
+        if scales not in known:
+            works = [decode_work(header, size, at_least) for header, size in coded]
+            known[scales] = sum(map(deployment.model.decode_ms, works))
+        return known[scales]
+
+    return decode_ms

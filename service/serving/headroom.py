@@ -8,7 +8,7 @@ from service.runtime.clock import Clock
 from service.scheduling.admission import Admission
 from service.scheduling.reporting import reported
 from service.serving.bundles.deployment import Deployment
-from service.serving.choosing import Image, decode_ms
+from service.serving.choosing import Image, decode_times
 
 _TYPICAL = ImageHeader("JPEG", 500, 375)
 _TYPICAL_BYTES = 50_000
@@ -49,6 +49,6 @@ class HeadroomReport:
         return reported(
             deployment.scheduler,
             now,
-            lambda side: decode_ms(deployment, image, side),
+            decode_times(deployment, image),
             self._arrivals_per_s,
         )

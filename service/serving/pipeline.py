@@ -48,8 +48,8 @@ Received = bytes | Pixels | list[bytes] | list[Pixels]
 Observe = Callable[[Request, Answer | None, Received | None], None]
 """Called once per request, whatever became of it."""
 
-Route = Callable[[Deployment | None, str], Deployment | None]
-"""(what serves, client) -> what serves that client."""
+Route = Callable[[str], Deployment | None]
+"""Which deployment serves a client; each request keeps the one it began with."""
 
 _RAN_ITS_COURSE = frozenset({Outcome.ANSWERED, Outcome.LATE, Outcome.EXPIRED})
 """Requests that ended so tell how good predictions are."""
@@ -90,7 +90,7 @@ class Exchange(Protocol):
 
 
 class Pipeline:
-    """Serves requests with whatever bundle is deployed."""
+    """Serves requests with whatever bundle is deployed for them."""
 
     def __init__(
         self,
@@ -100,11 +100,9 @@ class Pipeline:
         clock: Clock,
         limits: Limits,
         observe: Observe,
-        route: Route = lambda serving, _: serving,
+        route: Route,
         answers: AnswerCache | None = None,
     ) -> None:
-        self.deployment: Deployment | None = None
-        """What serves; swapped as a whole, and each request keeps the one it began with."""
         self._route = route
         self._answers = answers
         self._admission = admission
@@ -130,7 +128,7 @@ class Pipeline:
         answer: Answer | None = None
         try:
             # admit: before a byte of the body is read
-            serving = self._route(self.deployment, exchange.client)
+            serving = self._route(exchange.client)
             deployment = admit(request, serving, self._admission, limits, clock())
             scheduler = deployment.scheduler
             with self._admission.enter(exchange.expected_bytes), deployment:
@@ -174,15 +172,14 @@ class Pipeline:
                     sources = await self._decoded(sources, request)
                     if building is not None:
                         begun = clock()
-                        network = await asyncio.shield(building.network)
+                        network = await asyncio.shield(building)
                         timing.weights = clock() - begun
                 # else nobody else is here: the engine's thread decodes too, which saves two
                 # changes of threads
 
                 # wait, and run in a batch at the point that is chosen then
-                learn = building is None or building.own
                 assert network is not None
-                ran = await deployment.executor.run(request, sources, network, learn=learn)
+                ran = await deployment.executor.run(request, sources, network)
                 timing.decode += ran.decode_ms
 
                 # answer
@@ -200,7 +197,7 @@ class Pipeline:
                 await exchange.answer(answer)
                 self._remember(received, deployment, answer)
                 if len(headers) == 1 and headers[0] is not None:
-                    at_least = deployment.preprocessing.least_side(side)
+                    at_least = deployment.least_side(side)
                     work = decode_work(headers[0], known[0].bytes, at_least)
                     deployment.model.observe_decode(work, timing.decode, alone=request.alone)
         except asyncio.CancelledError:

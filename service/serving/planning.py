@@ -9,7 +9,7 @@ from san_core.preprocessing import ImageHeader
 from service.request.request import Request
 from service.request.terms import Terms
 from service.serving.bundles.deployment import Deployment
-from service.serving.choosing import Image, considered, decode_ms
+from service.serving.choosing import Image, considered, decode_times
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,11 @@ def plan(
 ) -> Plan:
     """Ask the policy as for a request that arrives now; nothing is admitted or remembered."""
     request = Request("plan", terms, now_ms, patience_ms)
-    images = [Image(header, size)]
     decision = deployment.scheduler.preview(
         request,
         now_ms,
         considered(deployment, terms),
-        lambda side: decode_ms(deployment, images, side),
+        decode_times(deployment, [Image(header, size)]),
     )
     listing = decision.option.cost.listing
     return Plan(

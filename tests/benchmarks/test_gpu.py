@@ -1,6 +1,7 @@
 """The smoke test for GPU hosts, tried on a device that is a CPU."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -173,6 +174,23 @@ def test_over_http_networks_come_and_go_and_answers_stay(tmp_path):
     assert seen.right
     seen.statuses[503] += 1
     assert not seen.right
+
+
+def test_a_frontier_that_moves_while_clients_ask_is_followed(tmp_path, monkeypatch):
+    """Who goes on pinning what left it is refused, as any client is."""
+    moved = []
+
+    class Moves(gpu.OurService):
+        def points(self):
+            found = super().points()
+            if not moved:
+                found = [replace(point, frontier=not point.frontier) for point in found]
+            moved.append(True)
+            return found
+
+    monkeypatch.setattr(gpu, "OurService", Moves)
+    bundle = write_bundle(tmp_path / "tiny.safetensors")
+    assert gpu.over_http(bundle, "cpu", 48).statuses == {200: 48 + 1}
 
 
 def test_what_went_wrong_over_http_is_found():

@@ -109,7 +109,7 @@ def serving(settings: Settings, *, scripted: bool = True) -> Iterator[str]:
     if scripted:
         clock = SlowClock()
         service = make_service(settings, clock)
-        service._choose_engine = lambda _: ScriptedEngine(clock)
+        service.bundles.choose_engine = lambda _: ScriptedEngine(clock)
     else:
         service = make_service(settings)
     config = server_config(make_app(settings, service), settings)

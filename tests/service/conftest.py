@@ -96,7 +96,7 @@ def serving(
     """Run a server in a thread until the block ends, perhaps with an engine of the test's own."""
     service = make_service(settings)
     if engine is not None:
-        service._choose_engine = lambda _: engine
+        service.bundles.choose_engine = lambda _: engine
     server = Server(server_config(make_app(settings, service), settings), service)
     listener = socket.create_server((settings.host, 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 _Z = 1.959963984540054
-"""95 % of a normal distribution lie within so many standard deviations."""
+"""95 % of a normal distribution lie within this many standard deviations."""
 
 
 def wilson(hits: int, n: int, z: float = _Z) -> tuple[float, float]:

@@ -43,10 +43,10 @@ Images = Callable[[int], Iterable[Tensor]]
 """Batches of calibration images at a resolution."""
 
 Engine = Callable[[int, Mode, Precision], Run | None]
-"""Makes what is served at (resolution, mode) in a precision ready to run; None if it cannot."""
+"""Prepares the network served at (resolution, mode) in a precision; None if it cannot."""
 
 _AT_ONCE = 12
-"""Networks of an engine that are in memory together; images are decoded once per so many."""
+"""How many networks are in memory together; images are decoded once for all of them."""
 
 BEFORE, AFTER = "ideal before calibration", "ideal after calibration"
 
@@ -136,7 +136,7 @@ def evaluate(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Evaluation:
-    """Measure what is served; with `full` also every table that the paper has about one network.
+    """Measure every served network; with `full` also the tables that the paper has about one.
 
     `images` are for the calibrated panel of a full evaluation, which is left out without them.
     What `engine` can run is measured as it runs it, the rest by torch.
@@ -200,7 +200,7 @@ def _by_engine(
     measuring: Callable[..., Measurement],
     progress: Progress | None,
 ) -> dict[AnyProbe, Score]:
-    """Score what is served, some networks at a time, by the engine where it can run them."""
+    """Score the served networks, a few at a time, on the engine where it can run them."""
     scores: dict[AnyProbe, Score] = {}
     points = list({probe: point for point, probe in served.items()}.items())
     starts = range(0, len(points), _AT_ONCE)

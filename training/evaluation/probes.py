@@ -221,7 +221,7 @@ def table_probes(rows: Sequence[int], tests: Sequence[int]) -> list[AnyProbe]:
 
 
 def serving_probe(test: int, mode: Mode, trained: Sequence[int]) -> Probe:
-    """Return the probe of what is served at (test, mode), the same object for the same network."""
+    """Return the probe of the network served at (test, mode); the same network, the same object."""
     near = nearest(test, trained)
     if mode is Mode.PROXY or test == near:
         return Probe(test, near)

@@ -16,7 +16,7 @@ _CANDIDATES = 80
 
 
 class Histogram:
-    """How often magnitudes occur, from 0 to a peak that grows with what is seen; channel means."""
+    """A histogram of magnitudes from 0 to the largest seen so far, and the means of channels."""
 
     def __init__(self) -> None:
         self.counts = torch.zeros(_BINS)

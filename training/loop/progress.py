@@ -11,7 +11,7 @@ from tqdm import tqdm
 _LINE_EVERY = 30.0
 _FORMAT = "{desc} {percentage:3.0f}% {bar} {rate_fmt}, {remaining} left{postfix}"
 _LEAST = 52
-"""Columns that a bar takes beside what a snapshot tells: description, a short bar, rate, time."""
+"""Columns of a bar without its numbers: description, a short bar, rate, time."""
 
 
 def clock_time(seconds: float) -> str:
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 def parts(now: Snapshot) -> list[str]:
-    """What a line says beside rate and time left, the most important first."""
+    """The numbers of a line, the most important first; rate and time left follow."""
     losses = f"loss {now.loss:.3f}"
     accuracy = " ".join(f"{side}:{value:.0%}" for side, value in now.accuracy.items())
     found = [losses, accuracy, f"CE {now.cross_entropy:.3f}", f"KL {now.distillation:.3f}"]

@@ -47,7 +47,7 @@ class CudaDevice:
         self._upload = _shared_stream(self.device, "upload")
         self._build = _shared_stream(self.device, "build")
         self._capture = _stream(self.device, "capture")
-        # One pool for all graphs: none runs beside another, so their scratch memory can be the
+        # One pool for all graphs: they never run at the same time, so scratch memory can be the
         # same. What must outlive a replay, input and output, is allocated outside of it.
         self._pool = torch.cuda.graph_pool_handle()
         self._keeper: torch.cuda.CUDAGraph | None = None
@@ -64,7 +64,7 @@ class CudaDevice:
         }
 
     def memory(self) -> DeviceMemory:
-        """What is free and what is held."""
+        """How much memory is free and how much is held."""
         free, total = torch.cuda.mem_get_info(self.device)
         segments = torch.cuda.memory_snapshot(  # type: ignore[no-untyped-call]
             mempool_id=self._pool, include_traces=False
@@ -144,6 +144,6 @@ class CudaDevice:
 
     def close(self) -> None:
         """Let go of the pool, too."""
-        with _one_capture:  # what is being captured would open it again
+        with _one_capture:  # a capture under way would open it again
             self._keeper = None
         self.release()

@@ -123,7 +123,7 @@ class CudaEngine:
         return {name: float(value) for name, value in found.items()}
 
     def room_bytes(self) -> int:
-        """What networks may occupy beside those that are ready now."""
+        """How many bytes further networks may occupy."""
         with suppress(EngineLostError), self._telling():
             return int(_ROOM * self._graphs.memory().free)
         return 0

@@ -68,16 +68,16 @@ class GraphDevice(Protocol):
         """Facts for `/version` and the log."""
 
     def memory(self) -> DeviceMemory:
-        """What is free and what is held."""
+        """How much memory is free and how much is held."""
 
     def building(self) -> AbstractContextManager[None]:
-        """Generate and capture inside: one at a time, beside what runs, done when left."""
+        """Generate and capture inside: one build at a time, while batches run, done when left."""
 
     def running(self) -> AbstractContextManager[None]:
         """Ask for copies and replays inside: they happen in order, on the device's time."""
 
     def upload(self, target: Tensor, source: Tensor) -> None:
-        """Copy to the device beside what runs; what is asked for after it waits for it."""
+        """Copy to the device while a batch runs; everything asked for later waits for the copy."""
 
     def copy(self, targets: list[Tensor], sources: list[Tensor]) -> None:
         """Copy in order with what runs."""
@@ -166,7 +166,7 @@ class GraphBody:
 
     @property
     def most(self) -> int:
-        """The largest batch that is run at once: what is not captured is split."""
+        """The largest batch that runs at once; larger ones are split over the captured sizes."""
         return self.sizes[-1] if self._is_eager else max(self._graphs)
 
     def hold(self, token: int, weights: Mapping[str, Tensor]) -> None:

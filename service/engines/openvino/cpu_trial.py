@@ -23,7 +23,7 @@ from openvino import opset13 as ops  # noqa: E402
 _CHANNELS = 64
 _SIDE = 28
 _REPEATS = 15
-"""A layer such as networks have, and the fastest of so many runs. Chosen."""
+"""The shape of a typical layer, and how many runs the fastest is taken of. Chosen."""
 
 
 def _quantised(node: Any, low: float, high: float, levels: int) -> Any:
@@ -84,7 +84,7 @@ def main() -> None:
     core = ov.Core()
     image = random.random((1, _CHANNELS, _SIDE, _SIDE), np.float32)
     shape = (_CHANNELS, _CHANNELS, 3, 3)
-    # Means of their inputs, roughly: what is 0..1 stays 0..1.
+    # Roughly the means of their inputs, so that values stay within 0..1.
     mixed = [random.random(shape, np.float32) / (9 * _CHANNELS) for _ in range(3)]
     # Every product the largest there is: without VNNI two of them do not fit into 16 bits.
     full = [np.full(shape, 1 / (9 * _CHANNELS), np.float32)]

@@ -33,7 +33,7 @@ class _InFlight:
 
 
 class ClientLimits:
-    """Counts what is in flight, in all and by client."""
+    """Counts requests and bytes in flight, in all and by client."""
 
     def __init__(
         self, *, max_requests: int, max_bytes: int, share: float, clock: Clock = monotonic_ms
@@ -108,7 +108,7 @@ class Allowance:
         self._requests = self._bytes = 0
 
     def add_requests(self, count: int) -> None:
-        """Count this as so many more requests, or raise."""
+        """Count more requests, or raise."""
         self._limits._add_requests(self._client, count)
         self._requests += count
 

@@ -32,7 +32,7 @@ MAX_PIPELINED = 16
 """Requests that wait for the answer to an earlier one of their connection."""
 _TINY = 128
 _MAX_TINY_PIECES = 256
-"""A body may come in so many pieces of less than `_TINY` bytes; each costs microseconds."""
+"""How many pieces of less than `_TINY` bytes a body may have; each costs microseconds."""
 
 
 class _RefusedError(Exception):

@@ -37,7 +37,7 @@ def encode_response(
     id: str,  # noqa: A002 - the protocol's word
     parameters: Mapping[str, str | float | int | bool],
 ) -> tuple[bytes, int | None]:
-    """The body, and how much of it is JSON; None if all of it is."""
+    """The body, and the length of its JSON part; None if it is JSON throughout."""
     raw: list[bytes] = []
     described = [_output(wanted, rows, raw) for wanted in outputs]
     text = orjson.dumps(

@@ -63,7 +63,7 @@ def feedback_router(service: Service, limits: ClientLimits) -> APIRouter:
         model = manifest.name, manifest.version
         service.feedback.check_model(given.request_id, model)  # before its classes are looked up
         truth = resolve_truth(manifest.classes, label=given.label, index=given.index)
-        judged = service.judge(given.request_id, truth, model)
+        judged = service.observer.judge(given.request_id, truth, model)
         return FeedbackSchema(
             request_id=given.request_id,
             correct=judged.correct,

@@ -177,7 +177,7 @@ class Incoming:
             self.allowance.close()
 
     async def answer_refusals(self, work: Awaitable[None]) -> None:
-        """Do the work; who is refused again and again hears of it later and later."""
+        """Do the work; a client that is refused again and again gets its answer later each time."""
         try:
             await self.serve(work)
         except SanError as error:
@@ -187,7 +187,7 @@ class Incoming:
 
 
 def _check_announced(scope: Scope, max_bytes: int) -> None:
-    """Refuse at once what is announced as too large."""
+    """Refuse a body at once whose announced length is too large."""
     value = header(scope, b"content-length")
     if value is not None and value.isdigit() and int(value[:20]) > max_bytes:
         raise BodyTooLargeError(f"The body may have at most {max_bytes} bytes.")

@@ -100,7 +100,7 @@ class Completion:
         )
 
     async def measure_again(self, shapes: Collection[Shape] | None = None) -> bool:
-        """Take times again of what is ready, or of `shapes` of it; whether it was quiet enough."""
+        """Measure the ready networks again, or those of `shapes`; True if it was quiet enough."""
         ready = self._ready()
         for shape, network in ready.items():
             if shapes is None or shape in shapes:
@@ -111,7 +111,7 @@ class Completion:
         return not self.noisy
 
     def _nearest_to_demand(self, left: Collection[Listing]) -> Listing:
-        """The closest to what requests use; before there are any, what is ready, then the best.
+        """The point closest to those that requests use; at first a ready one, then the best.
 
         On a GPU the largest: the graphs of the others fit into the memory that its graphs took.
         """

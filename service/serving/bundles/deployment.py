@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from functools import cache, partial
 
 from san_core.bundle import Bundle, Manifest
 from san_core.frontier import OperatingPoint, frontier
@@ -36,14 +35,6 @@ logger = logging.getLogger(__name__)
 EngineChoice = Callable[[Bundle], Engine]
 _BUILDS_AGAIN_MS = 10_000.0
 """When a client that asked for too many cold points may come back: it gets a few a minute."""
-
-
-class Build(NamedTuple):
-    """A network on its way."""
-
-    network: asyncio.Future[RunnableNetwork]
-    own: bool = True
-    """Whether its times teach the latency model."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +85,7 @@ class Deployment:
         self._failed: set[OperatingPoint] = set()
         """Points that could not be restored."""
         self.preprocessing = bundle.manifest.preprocessing
+        self.least_side = cache(self.preprocessing.least_side)
         self.catalogue = Catalogue(bundle.manifest, precisions(settings, engine))
         self.model = LatencyModel(measurements)
         self.cache = WeightCache(
@@ -139,7 +131,7 @@ class Deployment:
         )
         self.scheduler.frontier = self.frontier
         self.cache.protect(listing.point for listing in self.frontier)
-        self.idle_host = IdleHost(self.model, self.frontier, self.preprocessing.least_side)
+        self.idle_host = IdleHost(self.model, self.frontier, self.least_side)
 
     def __enter__(self) -> Deployment:
         """Stay open for a request that began with it."""
@@ -167,11 +159,7 @@ class Deployment:
             return self.frontier
         return self.catalogue.find(terms.resolution, terms.mode, terms.precision)
 
-    def is_estimated(self, shape: Shape) -> bool:
-        """Whether a shape's times are interpolated from those of others."""
-        return shape not in self.model.measurements.curves
-
-    def request(self, point: OperatingPoint, client: str = "") -> Build:
+    def request(self, point: OperatingPoint, client: str = "") -> asyncio.Future[RunnableNetwork]:
         """Start making a cold point ready, unless clients have asked for too many of their own."""
         cache = self.cache
         if not (
@@ -185,7 +173,7 @@ class Deployment:
                 _BUILDS_AGAIN_MS,
                 own=True,
             )
-        return Build(cache.request(point))
+        return cache.request(point)
 
     def learn(self, curves: Mapping[Shape, Curve]) -> None:
         """Take over newly measured times, and draw the frontier with them."""

@@ -73,4 +73,4 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
-        return 0  # whoever reads it says what is wrong
+        return 0  # reading it will tell the reason

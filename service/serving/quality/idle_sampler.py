@@ -1,4 +1,4 @@
-"""Live pictures, a few of them, run again while nobody waits."""
+"""A few live pictures are run again while no request waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sample:
 
 
 class IdleSampler:
-    """Keeps a few samples and looks at them whenever nobody came for a while."""
+    """Keeps a few samples and looks at them when no request has come for a while."""
 
     def __init__(
         self,

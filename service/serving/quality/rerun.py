@@ -1,4 +1,4 @@
-"""Running a picture once more, at a point of one's choice, while nobody waits."""
+"""Running a picture once more at a given point, while no request waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_rerun(decoder: Decoder, clock: Clock) -> Rerun:
             return None
         job = decoder.job(image, deployment.preprocessing, point.resolution, _NEVER)
         decoded = await decoder.decode(job, _NEVER)
-        # It is not in the schedule: nobody is refused for it.
+        # It is not in the schedule, so no request is refused because of it.
         request = Request("rerun", Terms(resolution=point.resolution), clock())
         request.point, request.side, request.due_ms = point, point.resolution, _NEVER
         with deployment:

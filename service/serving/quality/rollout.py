@@ -4,7 +4,7 @@ shadow    `load`: the candidate answers a sample of live pictures while nobody w
 canary    `load` with a share: it serves some clients, always the same ones
 promoted  `promote`: it serves everybody, and the old bundle stays ready for a while
 
-Whenever what is known of it falls below the bounds, it is taken back. Every swap is an event.
+Whenever it is seen to fall below the bounds, it is taken back. Every swap is an event.
 """
 
 from __future__ import annotations
@@ -113,8 +113,9 @@ class Rollout(IdleSampler):
         """The bundle that must prove itself."""
         return self._parts.serving() if self.stage is Stage.PROMOTED else self.other
 
-    def deployment_for(self, serving: Deployment | None, client: str) -> Deployment | None:
+    def deployment_for(self, client: str) -> Deployment | None:
         """Which bundle answers a client: the candidate for some, always the same ones."""
+        serving = self._parts.serving()
         if self.share <= 0 or self.stage is not Stage.CANARY:
             return serving
         digest = hashlib.blake2b(client.encode(), digest_size=4).digest()

@@ -8,7 +8,7 @@ from math import sqrt
 _CERTAIN = 2.0
 """Standard errors beyond which a difference is not taken for chance."""
 _FEW = 20
-"""Below so many observations nothing is concluded."""
+"""With fewer observations than this nothing is concluded."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Bounds:
 
 @dataclass
 class Share:
-    """So many out of so many."""
+    """A part of a whole."""
 
     part: float = 0.0
     whole: float = 0.0
@@ -56,7 +56,7 @@ class Share:
 
 @dataclass
 class Comparison:
-    """What is known of a candidate beside the bundle that serves."""
+    """What is known of a candidate in comparison with the bundle that serves."""
 
     agreement: Share = field(default_factory=Share)
     expected: Share = field(default_factory=Share)

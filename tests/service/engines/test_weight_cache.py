@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import logging
+import weakref
 
 import pytest
 from hypothesis import given
@@ -169,6 +171,32 @@ def test_closing_cancels_what_is_being_built():
             await waiting
 
     asyncio.run(story())
+
+
+def test_a_closed_cache_holds_nobody_and_needs_no_collector_for_it():
+    """The first deployment is frozen: the collector never looks at a cycle that it is part of."""
+
+    class Owner:
+        def __init__(self):
+            self.cache = cache_of(build=self.build, on_built=self.built)
+
+        def build(self, wanted):
+            return FakeNetwork(wanted)
+
+        def built(self, *_): ...
+
+    async def story():
+        owner = Owner()
+        await owner.cache.get(point(64))
+        await owner.cache.close()
+        return weakref.ref(owner)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(story())() is None
+    finally:
+        gc.enable()
 
 
 @given(st.lists(st.integers(32, 60), max_size=60), st.integers(100, 900), st.integers(1, 6))

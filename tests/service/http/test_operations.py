@@ -107,16 +107,16 @@ def test_probes_and_version(client):
 def test_not_ready_before_the_host_was_measured(make_settings, tmp_path, monkeypatch):
     import asyncio
 
-    import service.serving.service as lifecycle
+    import service.serving.bundles.swapping as swapping
 
     gate = asyncio.Event()
-    original = lifecycle.deploy
+    original = swapping.deploy
 
     async def held(*args):
         await gate.wait()
         return await original(*args)
 
-    monkeypatch.setattr(lifecycle, "deploy", held)
+    monkeypatch.setattr(swapping, "deploy", held)
     with serving(make_settings(), ready=False) as running, running.client() as client:
         assert client.get("/healthz").status_code == 200
         assert client.get("/version").json()["model"] is None

@@ -189,7 +189,7 @@ def test_a_swap_drops_nobody_and_closes_the_old_engine_after_the_last(
     ):
         other = GatedEngine(len(CLASSES))
         with held(running, engine, 3) as jobs:
-            running.service._choose_engine = lambda _: other
+            running.service.bundles.choose_engine = lambda _: other
             # The new engine is measured on the engine thread, which the held batch occupies.
             with ThreadPoolExecutor(1) as pool:
                 swap = pool.submit(client.post, "/admin/reload")

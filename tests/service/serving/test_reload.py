@@ -12,7 +12,7 @@ from service import app
 from service.errors import ReloadError
 from service.http.connection.server import Server
 from service.latency.model import ASSUMED
-from service.serving import service as lifecycle
+from service.serving.bundles import swapping
 from tests.service.conftest import CLASSES, picture, serving, until
 from tests.service.fakes import GatedEngine
 
@@ -89,7 +89,7 @@ def test_sighup_is_taken_while_the_service_starts(monkeypatch):
 
 
 def test_a_swap_does_not_wait_for_ever_until_all_is_ready(make_settings, engines, monkeypatch):
-    monkeypatch.setattr(lifecycle, "_PREPARE_S", 0.2)
+    monkeypatch.setattr(swapping, "_PREPARE_S", 0.2)
     with serving(make_settings(), ready=False) as running, running.client() as client:
         until(lambda: engines)
         engines[0].building.set()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +23,9 @@ from service.commands.serve import EXIT_ENGINE_LOST
 from service.engines.cuda.engine import CudaEngine
 from service.errors import EngineLostError
 from service.serving import watchdog
+from service.serving.bundles import swapping
+from service.serving.tasks import Tasks
+from service.serving.watchdog import Watchdog
 from tests.service.conftest import picture, serving, until
 from tests.service.engines.cuda.graph_device import FailingDevice
 
@@ -127,6 +133,30 @@ def test_a_worker_whose_device_is_lost_ends_for_the_supervisor_to_start_another(
     until(lambda: codes == [EXIT_ENGINE_LOST])
 
 
+def test_a_cold_point_answers_while_its_batches_are_captured(make_settings, tiny_bundle):
+    """Eight graphs take seconds; a request waits for the graph of one image."""
+    go, captured = threading.Event(), []
+
+    class Slow(Device):
+        def capture(self, work, warm_up):
+            if work.func.__self__.input.shape[1] == 40:
+                [size] = work.args
+                if size > 1:
+                    assert go.wait(60)
+                captured.append(size)
+            return super().capture(work, warm_up)
+
+    engine = make(load(tiny_bundle), Slow())
+    with serving(make_settings(), engine=engine) as running, running.client() as client:
+        try:
+            answer = client.post("/classify?resolution=40", content=picture())
+            assert answer.json()["weights"] == "generated"
+            assert captured == [1]
+        finally:
+            go.set()
+        until(lambda: captured == [1, 2])
+
+
 def test_batches_of_a_point_that_was_built_for_a_request_are_captured_behind_it(
     make_settings, tiny_bundle
 ):
@@ -183,15 +213,55 @@ def test_a_batch_that_hangs_is_noticed_and_ends_the_process(
         hung.result()
 
 
-def test_the_first_deployment_is_gone_after_a_reload(make_settings, tiny_bundle, monkeypatch):
-    """With its engine and its meta network: on a GPU they are most of the memory."""
-    made = []
+def test_a_process_that_was_stopped_is_not_taken_for_a_device_that_hangs(monkeypatch):
+    """A paused container, for example: the batch did not run meanwhile either."""
+    monkeypatch.setattr(watchdog, "HANGS_S", 1.0)
+    monkeypatch.setattr(watchdog, "_STOPPED_S", 0.5)
+    monkeypatch.setattr(watchdog, "_ENGINE_CHECK_S", 0.05)
+
+    async def story():
+        batch_began, given_up = time.monotonic(), []
+        engine_thread = SimpleNamespace(longest_s=lambda: time.monotonic() - batch_began)
+        tasks = Tasks()
+        Watchdog(lambda: None, engine_thread).start(tasks, given_up.append)
+        await asyncio.sleep(0.1)
+        time.sleep(1.5)  # noqa: ASYNC251 (everything stands still)
+        await asyncio.sleep(0.3)
+        assert not given_up
+        await asyncio.sleep(1.2)
+        assert "hangs" in str(given_up[0])
+        await tasks.end()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_in_a_cycle", [False, True])
+def test_the_first_deployment_is_gone_after_a_reload(
+    make_settings, tiny_bundle, monkeypatch, is_in_a_cycle
+):
+    """With its engine and its meta network: on a GPU they are most of the memory.
+
+    What is loaded at start is frozen; cycles in it, a library's for example, are looked for again,
+    and once more if a thread still held the engine.
+    """
+    made, held, looks = [], [], []
 
     def choose(_, bundle):
         engine = make(bundle, Device())
+        if is_in_a_cycle and not made:
+            engine.itself = engine
+            held.append(engine)
         made.append((weakref.ref(engine), weakref.ref(bundle.network)))
         return engine
 
+    def collect():
+        gc.collect()
+        looks.append(True)
+        if len(looks) == 3:
+            held.clear()
+
+    collector = SimpleNamespace(collect=collect, freeze=gc.freeze, unfreeze=gc.unfreeze)
+    monkeypatch.setattr(swapping, "gc", collector)
     monkeypatch.setattr(app, "choose_engine", choose)
     with serving(make_settings()) as running, running.client() as client:
         assert client.post("/admin/reload").status_code == 200

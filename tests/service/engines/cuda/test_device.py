@@ -138,6 +138,15 @@ def test_all_graphs_of_an_engine_are_captured_on_its_stream_into_its_pool(cuda):
     assert {mode for *_, mode in cuda.of("capture")} == {"thread_local"}
 
 
+def test_a_graph_costs_one_run_beside_its_capture(cuda):
+    """The libraries remember what they chose in the first run, and cold points wait for it."""
+    done = []
+    made = device()
+    with made.building():
+        made.capture(lambda: done.append("captured"), lambda: done.append("ran"))
+    assert done == ["ran", "captured"]
+
+
 def test_a_capture_that_fails_is_ended(cuda):
     made = device()
 

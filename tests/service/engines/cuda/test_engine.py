@@ -116,6 +116,15 @@ def test_the_engine_tells_about_itself():
     assert numbers["lost"] == 0
 
 
+def test_networks_may_take_a_share_of_what_is_free_and_nothing_of_a_device_that_is_lost():
+    device = NotedDevice()
+    engine = make_engine(device)
+    device.free = 5_000_000_000
+    assert engine.room_bytes() == 3_000_000_000
+    engine.told(torch.AcceleratorError("CUDA error: gone"))
+    assert engine.room_bytes() == 0
+
+
 def test_a_closed_engine_has_let_go_of_everything():
     device = NotedDevice()
     engine = make_engine(device)

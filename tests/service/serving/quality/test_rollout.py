@@ -141,14 +141,14 @@ def test_a_canary_serves_the_same_clients_and_goes_when_it_disagrees():
     scene = Scene(bundle("worse", says=1))
     scene.load(share=0.3)
     rollout = scene.rollout
-    chosen = {c: rollout.deployment_for(scene.serving, c).sha256 for c in map(str, range(500))}
+    chosen = {c: rollout.deployment_for(c).sha256 for c in map(str, range(500))}
     share = sum(who == "worse" for who in chosen.values()) / len(chosen)
     assert 0.2 < share < 0.4
-    assert chosen == {c: rollout.deployment_for(scene.serving, c).sha256 for c in chosen}
+    assert chosen == {c: rollout.deployment_for(c).sha256 for c in chosen}
     scene.look(25)
     rollout.check()
     assert rollout.stage is Stage.NONE
-    assert rollout.deployment_for(scene.serving, "0") is scene.serving
+    assert rollout.deployment_for("0") is scene.serving
     assert scene.ledger.reloads == {"rolled_back": 1}
     assert results(scene) == ["loaded", "rolled_back"]
 

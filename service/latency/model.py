@@ -149,8 +149,6 @@ class Measurements:
     decode: dict[str, DecodeCost] = field(default_factory=dict)
     build_ms: dict[str, float] = field(default_factory=dict)
     """How long it takes to make a network ready, per precision."""
-    standin_ms: dict[int, float] = field(default_factory=dict)
-    """How long the stand-in engine takes from nothing to an answer, per resolution."""
 
     def without(self, shapes: Collection[Shape]) -> Measurements:
         """All but some shapes' times."""
@@ -171,7 +169,6 @@ class Measurements:
             ],
             "decode": {name: cost.coefficients for name, cost in self.decode.items()},
             "build_ms": self.build_ms,
-            "standin_ms": {str(k): v for k, v in self.standin_ms.items()},
         }
 
     @classmethod
@@ -180,7 +177,6 @@ class Measurements:
         found = cls(
             decode={str(k): DecodeCost(_four(v)) for k, v in data["decode"].items()},
             build_ms={str(k): _positive(v) for k, v in data["build_ms"].items()},
-            standin_ms={int(k): _positive(v) for k, v in data["standin_ms"].items()},
         )
         for entry in data["forward"]:
             shape = (int(entry["resolution"]), str(entry["precision"]))
@@ -302,20 +298,6 @@ class LatencyModel:
     def build_ms(self, precision: str) -> float:
         """How long it takes until a cold point's weights are ready."""
         return self._build.get(precision, max(self._build.values(), default=ASSUMED.build_ms))
-
-    def standin_ms(self, resolution: int) -> float:
-        """From nothing to an answer by the fallback engine; infinite if there is none."""
-        known = self.measurements.standin_ms
-        if not known:
-            return math.inf
-        near = min(known, key=lambda r: abs(r - resolution))
-        return known[near] * max(1.0, (resolution / near) ** 2)
-
-    def cold_ms(self, shape: Shape) -> float:
-        """What cold weights add to a request: until they are ready, or the fallback's detour."""
-        resolution, precision = shape
-        detour = self.standin_ms(resolution) - self.forward_ms(shape)
-        return min(self.build_ms(precision), max(0.0, detour))
 
     @property
     def busy_pace(self) -> float:

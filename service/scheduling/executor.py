@@ -45,7 +45,6 @@ class _Job:
     sources: Sequence[Source]
     network: RunnableNetwork
     """That of the point it was first given: it may have been evicted since."""
-    learn: bool
     future: asyncio.Future[Ran]
 
 
@@ -117,8 +116,6 @@ class Executor:
         request: Request,
         sources: Sequence[Source],
         network: RunnableNetwork,
-        *,
-        learn: bool = True,
     ) -> Ran:
         """Wait for the engine and run.
 
@@ -126,7 +123,7 @@ class Executor:
         others in it are unharmed.
         """
         future: asyncio.Future[Ran] = asyncio.get_running_loop().create_future()
-        self._jobs[request] = _Job(request, sources, network, learn, future)
+        self._jobs[request] = _Job(request, sources, network, future)
         self._scheduler.wait(request, self._clock())
         self._step()
         try:
@@ -229,9 +226,7 @@ class Executor:
             request.batch = images
             if not job.future.done():
                 job.future.set_result(Ran(executed.scores[rows], executed.logits[rows], decode))
-        learn = any(job.learn for job in jobs)
-        run = (computed_ms, executed.ended_ms) if learn else None
-        self._scheduler.finished(plan, run, now)
+        self._scheduler.finished(plan, (computed_ms, executed.ended_ms), now)
         assert jobs[0].request.point is not None
         self._on_batch(jobs[0].request.point, images, executed.ended_ms - computed_ms)
         self._step()

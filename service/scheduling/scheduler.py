@@ -214,7 +214,7 @@ class Scheduler:
 
     def _cold_ms(self, cost: PointCost) -> float:
         listing = cost.listing
-        return 0.0 if self.is_ready(listing.point) else self.model.cold_ms(listing.shape)
+        return 0.0 if self.is_ready(listing.point) else self.model.build_ms(listing.point.precision)
 
     def wait(self, request: Request, now_ms: float) -> None:
         """Its pixels are there: it waits for the engine."""

@@ -12,8 +12,9 @@ from service.serving.choosing import Image, decode_times
 
 _TYPICAL = ImageHeader("JPEG", 500, 375)
 _TYPICAL_BYTES = 50_000
-_HOLDS_MS = 5.0
-"""How long a report holds: many answers a second share one."""
+_HOLDS_MS, _IDLE_HOLDS_MS = 5.0, 100.0
+"""How long a report holds: many answers a second share one. With no other request inside it
+changes only as fast as the service learns, and a lone client should not wait for it."""
 _RATE_MS = 1000.0
 
 
@@ -25,6 +26,7 @@ class HeadroomReport:
         self._clock = clock
         self._made_ms = float("-inf")
         self._report: Headroom | None = None
+        self._idle = False
         self._counted = (float("-inf"), 0)
         self._arrivals_per_s = 0.0
 
@@ -33,7 +35,9 @@ class HeadroomReport:
         now = self._clock()
         if deployment is None or not self._admission.ready or self._admission.draining:
             return None
-        if now - self._made_ms > _HOLDS_MS:
+        was_idle, self._idle = self._idle, not len(deployment.scheduler.schedule)
+        holds_ms = _IDLE_HOLDS_MS if was_idle and self._idle else _HOLDS_MS
+        if now - self._made_ms > holds_ms:
             self._report, self._made_ms = self._make(deployment, now), now
         return self._report
 

@@ -69,7 +69,7 @@ def describe(service: Service, deployment: Deployment, listing: Listing) -> Oper
         macs=cost.macs,
         weight_bytes=cost.weight_bytes,
         cached=point in deployment.cache,
-        cold_ms=0.0 if point in deployment.cache else round(model.cold_ms(shape), 3),
+        cold_ms=0.0 if point in deployment.cache else round(model.build_ms(point.precision), 3),
         frontier=listing in deployment.frontier,
     )
 

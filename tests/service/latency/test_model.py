@@ -144,16 +144,8 @@ def test_building_learns_quickly_upwards():
     assert model.build_ms("int8") == pytest.approx(190.0)
 
 
-def test_cold_weights_cost_the_shorter_of_compiling_and_the_stand_in():
-    known = measured()
-    assert LatencyModel(known).cold_ms(SMALL) == 100.0
-    known.standin_ms = {64: 22.0}
-    assert LatencyModel(known).cold_ms(SMALL) == pytest.approx(20.0)
-
-
 def test_measurements_survive_json():
     known = measured()
-    known.standin_ms = {64: 22.0}
     assert Measurements.from_json(known.to_json()) == known
 
 
@@ -161,8 +153,7 @@ def test_measurements_survive_json():
     st.recursive(
         st.none() | st.integers() | st.text(),
         lambda x: (
-            st.lists(x)
-            | st.dictionaries(st.sampled_from(["forward", "decode", "build_ms", "standin_ms"]), x)
+            st.lists(x) | st.dictionaries(st.sampled_from(["forward", "decode", "build_ms"]), x)
         ),
     )
 )

@@ -198,14 +198,10 @@ def test_an_engine_error_reaches_everyone_in_the_batch_and_the_loop_goes_on():
     asyncio.run(story())
 
 
-def test_the_model_learns_from_the_engine_but_not_from_a_stand_in():
+def test_the_model_learns_from_the_engine():
     async def story():
         stage = Stage()
         stage.network.clock, stage.network.takes_ms = stage.clock, 50.0
-        standin = stage.submit(0, learn=False)
-        await settle()
-        stage.workers.run_next()
-        await standin
         assert stage.model.forward_ms((32, "float")) == pytest.approx(2.0)
         own = stage.submit(0)
         await settle()

@@ -9,7 +9,7 @@ from san_core.preprocessing import Preprocessing
 from service.errors import ParameterError
 from service.http.open_inference.request import PIXELS, InferRequest
 from service.http.open_inference.response import Row, encode_response
-from service.request.answer import Answer
+from service.request.answer import Answer, share
 from service.request.terms import Terms
 from service.serving.pipeline import Pipeline, Pixels
 
@@ -104,7 +104,7 @@ def encode_answer(
     if request.terms.budget_ms is not None:
         parameters["budget_met"] = record.met
     if record.expected_accuracy is not None:
-        parameters["expected_accuracy"] = record.expected_accuracy
+        parameters["expected_accuracy"] = share(record.expected_accuracy)
     return encode_response(
         request.outputs,
         rows,

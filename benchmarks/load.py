@@ -192,7 +192,7 @@ def tell(made: Report, best: str, budget_ms: float) -> None:
                         name,
                         f"{100 * cell['on_time']:.1f}",
                         f"{cell['goodput']:.1f} ({cell['low']:.1f} to {cell['high']:.1f})",
-                        f"{cell['accuracy']:.3f}",
+                        f"{cell['accuracy']:.3f}" if cell["on_time"] else "-",
                         ms(cell["p99"]),
                         f"{100 * cell['refused']:.1f}",
                     ]

@@ -100,6 +100,10 @@ def rows() -> str:
     return table(["what", "san-serve", "compared with", "benchmark"], found)
 
 
+def _accuracy(value: float) -> str:
+    return f"{100 * value:.1f} %" if value else "no answer in time"
+
+
 def readme() -> str:
     """The README's rows: in time and accuracy at 1x and 2x, of every server in the run."""
     result = read("load")
@@ -109,7 +113,7 @@ def readme() -> str:
         [
             f"**{server}**" if server == OURS else server,
             *(f"{on_time(result, server, load):.1f} %" for load in (1.0, 2.0)),
-            *(f"{100 * accuracy(result, server, load):.1f} %" for load in (1.0, 2.0)),
+            *(_accuracy(accuracy(result, server, load)) for load in (1.0, 2.0)),
         ]
         for server in (OURS, *peers(result, 1.0))
     ]

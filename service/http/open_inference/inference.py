@@ -103,8 +103,8 @@ def encode_answer(
     }
     if request.terms.budget_ms is not None:
         parameters["budget_met"] = record.met
-    if record.expected_accuracy is not None:
-        parameters["expected_accuracy"] = share(record.expected_accuracy)
+    if (expected := share(record.expected_accuracy)) is not None:
+        parameters["expected_accuracy"] = expected
     return encode_response(
         request.outputs,
         rows,

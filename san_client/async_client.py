@@ -13,7 +13,7 @@ import httpx
 from san_client import answers, calls
 from san_client.conversation import Conversation, Manner, Outcome, Send, T, Wait
 from san_client.errors import SanClientError
-from san_client.http import monotonic_ms, read_response, request_of, too_late, trouble
+from san_client.http import address, monotonic_ms, read_response, request_of, too_late, trouble
 from san_client.images import Image, image_bytes
 from san_client.retries import Retries
 
@@ -45,7 +45,7 @@ class AsyncClient:
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-        self._http = httpx.AsyncClient(base_url=url, headers=headers, transport=transport)
+        self._http = httpx.AsyncClient(base_url=address(url), headers=headers, transport=transport)
         self._manner = Manner(retries, timeout_s * 1000, network_ms, clock, random.random)
         self._sleep = sleep
 

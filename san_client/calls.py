@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import replace
 from typing import TypedDict, Unpack
@@ -51,7 +52,10 @@ def classify_call(
     """`POST /classify`, by a caller that began at `started_ms`."""
     unknown = terms.keys() - Terms.__annotations__.keys()
     if unknown:
-        raise TypeError(f"classify takes no {', '.join(sorted(unknown))}")
+        wrong = min(unknown)
+        close = difflib.get_close_matches(wrong, Terms.__annotations__, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise TypeError(f"classify takes no {wrong}{hint}")
     on_miss = terms.get("on_miss", "answer")
     within = limits(
         manner,

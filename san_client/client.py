@@ -14,7 +14,7 @@ import httpx
 from san_client import answers, calls
 from san_client.conversation import Conversation, Manner, Outcome, Send, T, Wait
 from san_client.errors import SanClientError
-from san_client.http import monotonic_ms, read_response, request_of, trouble
+from san_client.http import address, monotonic_ms, read_response, request_of, trouble
 from san_client.images import Image, image_bytes
 from san_client.retries import Retries
 
@@ -46,7 +46,7 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-        self._http = httpx.Client(base_url=url, headers=headers, transport=transport)
+        self._http = httpx.Client(base_url=address(url), headers=headers, transport=transport)
         self._manner = Manner(retries, timeout_s * 1000, network_ms, clock, random.random)
         self._sleep = sleep
 

@@ -31,6 +31,11 @@ class TimeLeft(dict[str, float]):
         return max(self._end_s - time.monotonic(), 0.001)
 
 
+def address(url: str) -> str:
+    """An address with a scheme, whether or not the caller wrote one."""
+    return url if "://" in url else f"http://{url}"
+
+
 def request_of(step: Send) -> dict[str, Any]:
     """The arguments of httpx's `request`."""
     headers = {} if step.content_type is None else {"Content-Type": step.content_type}
@@ -53,7 +58,7 @@ def trouble(error: httpx.HTTPError, step: Send) -> ConnectionFailedError | Deadl
     """An error of the transport as one of ours."""
     if isinstance(error, httpx.TimeoutException):
         return too_late(step)
-    return ConnectionFailedError(f"No answer came: {error}.")
+    return ConnectionFailedError(f"No answer came: {str(error).rstrip('.')}.")
 
 
 def too_late(step: Send) -> DeadlineError:

@@ -8,6 +8,7 @@ Nothing is measured here; a row whose benchmark has no result says so.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -18,6 +19,8 @@ from benchmarks.reporting.results import RESULTS, ROOT, table
 FIGURE = ROOT / "docs" / "images" / "in_time.svg"
 _THROUGHPUT = "throughput over the best peer's"
 _LOADS = (0.5, 0.8, 1.0, 1.5, 2.0)
+_LABEL = 8.0
+"""How high a label of the figure is, in points of percentage."""
 
 
 def read(name: str) -> dict[str, Any] | None:
@@ -97,6 +100,10 @@ def rows() -> str:
     return table(["what", "san-serve", "compared with", "benchmark"], found)
 
 
+def _accuracy(value: float) -> str:
+    return f"{100 * value:.1f} %" if value else "no answer in time"
+
+
 def readme() -> str:
     """The README's rows: in time and accuracy at 1x and 2x, of every server in the run."""
     result = read("load")
@@ -106,16 +113,25 @@ def readme() -> str:
         [
             f"**{server}**" if server == OURS else server,
             *(f"{on_time(result, server, load):.1f} %" for load in (1.0, 2.0)),
-            *(f"{100 * accuracy(result, server, load):.1f} %" for load in (1.0, 2.0)),
+            *(_accuracy(accuracy(result, server, load)) for load in (1.0, 2.0)),
         ]
         for server in (OURS, *peers(result, 1.0))
     ]
     head = ["requests with a budget of 50 ms", "in time at 1x load", "at 2x"]
     tried = ", ".join(dict.fromkeys(name.split()[0] for name in result["capacities"]))
+    wait = result.get("longest_wait_ms")
+    queues = (
+        "It queues without a limit, as it does by default."
+        if len(peers(result, 1.0)) == 1
+        else "They queue without a limit, as they do by default."
+        if wait is None
+        else f"Triton is told to refuse what has waited for {wait:.0f} ms; the others queue "
+        "without a limit, as they do by default."
+    )
     return (
         table([*head, "accuracy of the answers at 1x", "at 2x"], found)
-        + f"\n\n1x is what the best of the peers ({tried}) can serve. It queues without a limit, "
-        f"as it does by default. `{result['command']}`, {result['date']}."
+        + f"\n\n1x is what the best of the peers ({tried}) can serve. {queues} "
+        f"`{result['command']}`, {result['date']}."
     )
 
 
@@ -126,6 +142,16 @@ def accuracy(result: dict[str, Any], server: str, load: float) -> float:
         for run in result["runs"]
         if run["arrivals"] == "poisson" and run["load"] == load and run["server"] == server
     )
+
+
+def spread(ends: dict[str, float], apart: float) -> dict[str, float]:
+    """Where the labels of lines go that end there, so that none lies on another."""
+    found: dict[str, float] = {}
+    lowest = -math.inf
+    for name, end in sorted(ends.items(), key=lambda entry: entry[1]):
+        found[name] = max(end, lowest)
+        lowest = found[name] + apart
+    return found
 
 
 def figure(path: Path = FIGURE) -> None:
@@ -141,12 +167,15 @@ def figure(path: Path = FIGURE) -> None:
 
     shape, axes = pyplot.subplots(figsize=(8, 3.2))
     styles = [(peer, "#9aa6b8", 2.5) for peer in peers(result, 1.0)]
+    ends = {}
     for server, colour, width in (*styles, (OURS, "#3d50d0", 3.5)):
         values = [on_time(result, server, load) for load in _LOADS]
         axes.plot(_LOADS, values, "o-", color=colour, linewidth=width)
+        ends[server] = values[-1]
+    for server, height in spread(ends, _LABEL).items():
         axes.annotate(
-            server, (_LOADS[-1], values[-1]), (8, 0), textcoords="offset points", color=colour,
-            va="center", weight="bold",
+            server, (_LOADS[-1], height), (8, 0), textcoords="offset points", va="center",
+            weight="bold", color="#3d50d0" if server == OURS else "#9aa6b8",
         )  # fmt: skip
     axes.set_xlabel("load, as a multiple of what the best peer can serve")
     axes.set_ylabel("answered within 50 ms")

@@ -82,10 +82,11 @@ def request_line(facts: dict[str, Any]) -> str:
         parts.append(f"of {facts['budget_ms']:g}{kept}")
     if "resolution" in facts:
         parts.append(f"{facts['resolution']} px {facts['precision']}")
-        parts.append(
-            f"{_DIM}decode {facts['decode_ms']:.1f}, wait {facts['queue_ms']:.1f}, "
-            f"run {facts['forward_ms']:.1f}{_PLAIN}"
-        )
+        if status == 200:
+            parts.append(
+                f"{_DIM}decode {facts['decode_ms']:.1f}, wait {facts['queue_ms']:.1f}, "
+                f"run {facts['forward_ms']:.1f}{_PLAIN}"
+            )
     if facts.get("error"):
         parts.append(f"{facts['error']}: {facts.get('reason') or ''}".rstrip(": "))
     return "  ".join(parts)

@@ -77,7 +77,7 @@ class Answer:
             "resolution": record.point.resolution,
             "mode": str(record.point.mode),
             "precision": record.point.precision,
-            "expected_accuracy": record.expected_accuracy,
+            "expected_accuracy": share(record.expected_accuracy),
             "accuracy_source": record.accuracy_source,
             "reason": record.reason,
             "weights": _weights(record),
@@ -138,6 +138,11 @@ def _shown(predictions: list[Prediction]) -> list[dict[str, Any]]:
 
 def _ms(value: float) -> float:
     return round(value, 3)
+
+
+def share(value: float | None) -> float | None:
+    """An accuracy as it is told: no test set is large enough for more digits."""
+    return None if value is None else round(value, 4)
 
 
 @lru_cache(maxsize=16)

@@ -25,7 +25,7 @@ def _name(option: Option) -> str:
 
 def _budget(request: Request, now_ms: float) -> str:
     spent = request.spent_ms(now_ms)
-    gone = f", of which {spent:.1f} ms were gone" if spent >= 1 else ""
+    gone = f" ({spent:.1f} ms already gone)" if spent >= 1 else ""
     return f"{request.allowed_ms:g} ms{gone}"
 
 
@@ -64,8 +64,8 @@ def lowered(wanted: OperatingPoint, given: OperatingPoint, price: float) -> str:
     """Why load gave a request less than it could have had alone."""
     if price <= 0:
         return (
-            f"Load lowered the choice from {name(wanted)} to {name(given)}: with those that go "
-            "before it, more would not surely be in time."
+            f"Load lowered the choice from {name(wanted)} to {name(given)}: behind the requests "
+            f"that go first, {name(wanted)} might be late."
         )
     return (
         f"Load lowered the choice from {name(wanted)} to {name(given)}: a millisecond of the "
@@ -109,7 +109,6 @@ def impossible(request: Request, fastest: Option, now_ms: float) -> str:
 def late(request: Request, option: Option, now_ms: float) -> str:
     """It is answered although it will hardly be in time."""
     return (
-        f"No point keeps {_budget(request, now_ms)} as often as is promised: {_name(option)} is in "
-        f"time in {100 * option.in_time:.0f} of 100 cases (predicted {option.total_ms:.1f} ms), "
-        "and answers as fast as it can."
+        f"No point meets {_budget(request, now_ms)} reliably: {_name(option)} is in time in "
+        f"{100 * option.in_time:.0f} of 100 cases (predicted {option.total_ms:.1f} ms)."
     )

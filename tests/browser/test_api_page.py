@@ -10,3 +10,12 @@ def test_the_reference_shows_without_another_host(page):
     expect(page.locator(".opblock").first).to_contain_text("/classify")
     expect(page.locator(".info")).to_contain_text("say how long you can wait")
     expect(page.get_by_role("button", name="Authorize")).to_be_visible()
+
+
+def test_the_first_try_has_a_budget_filled_in(page):
+    page.goto(f"{page.url}docs")
+    page.locator(".opblock-post").first.click()
+    budget = page.locator("tr[data-param-name=budget_ms] input")
+    if not budget.is_visible():
+        page.get_by_role("button", name="Try it out").click()
+    expect(budget).to_have_value("20")

@@ -155,6 +155,21 @@ def test_both_halves_say_the_same(page):
         expect(page.locator(WOULD)).to_contain_text(re.compile(rf"^{resolution_in(page)}"))
 
 
+def test_an_answer_is_what_the_budget_buys_whatever_the_next_plan_would_be(page):
+    page.locator("#budget").fill(AT_100_MS)
+    expect(page.locator(WOULD)).to_contain_text("96")
+
+    def of_another_moment(route):
+        route.continue_(url=re.sub(r"budget_ms=[^&]+", "budget_ms=3", route.request.url))
+
+    page.route("**/plan?*", of_another_moment)
+    with page.expect_response("**/resolutions"):
+        page.locator("#classify").click()
+    page.wait_for_timeout(400)
+    assert resolution_in(page) == 96
+    expect(page.locator(WOULD)).to_contain_text("96")
+
+
 def test_the_points_stand_still_and_the_line_never_goes_back(page):
     def places():
         return page.evaluate(

@@ -160,6 +160,8 @@ def test_load_is_shown_beside_a_server_with_one_size(page):
     against = page.locator("#load-against")
     expect(against).to_contain_text("This service")
     expect(against).to_contain_text("A fixed 96\u202fpx server, same traffic")
+    expect(against).to_contain_text("for the network and")
+    expect(against).to_contain_text("for decoding, both measured here")
     expect(against).to_contain_text("in time")
 
 

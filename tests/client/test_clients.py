@@ -132,9 +132,17 @@ def test_terms_go_into_the_query_and_the_image_into_the_body(make):
 
 def test_a_misspelt_term_is_an_error_here_already(make):
     script = Script()
-    with pytest.raises(TypeError, match="budget"):
+    with pytest.raises(TypeError, match=r"takes no budget; did you mean budget_ms\?"):
         make(script).classify(b"image", budget=20)
     assert not script.requests
+
+
+@pytest.mark.parametrize("url", ["localhost:8123", "http://localhost:8123"])
+def test_an_address_needs_no_scheme(url):
+    script = Script(httpx.Response(200, json=ANSWER))
+    with Client(url, transport=httpx.MockTransport(script)) as client:
+        client.classify(b"image")
+    assert str(script.requests[0].url) == "http://localhost:8123/classify"
 
 
 def test_none_is_as_good_as_nothing(make):

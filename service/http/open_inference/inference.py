@@ -10,7 +10,7 @@ from san_core.preprocessing import Preprocessing
 from service.errors import ParameterError
 from service.http.open_inference.request import PIXELS, InferRequest
 from service.http.open_inference.response import Row, encode_response
-from service.request.answer import Answer
+from service.request.answer import Answer, share
 from service.request.terms import Terms
 from service.serving.pipeline import Pipeline, Pixels
 
@@ -107,8 +107,8 @@ def encode_answer(
     }
     if request.terms.budget_ms is not None:
         parameters["budget_met"] = record.met
-    if record.expected_accuracy is not None:
-        parameters["expected_accuracy"] = record.expected_accuracy
+    if (expected := share(record.expected_accuracy)) is not None:
+        parameters["expected_accuracy"] = expected
     return encode_response(
         request.outputs,
         rows,

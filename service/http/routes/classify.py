@@ -217,7 +217,7 @@ def classify_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]])
                 le=MAX_BUDGET_MS,
                 description="milliseconds from the first byte received to the answer; left out: "
                 "the most accurate point",
-                examples=[20],
+                openapi_examples={"a photo in 20 ms": {"value": 20}},
             ),
         ] = None,
         resolution: Annotated[

@@ -10,6 +10,7 @@ from san_core.preprocessing import ImageHeader
 from service.errors import NotReadyError
 from service.http.openapi import problems
 from service.http.schemas import PlanSchema
+from service.request.answer import share
 from service.request.terms import MAX_BUDGET_MS, parse_terms
 from service.serving.planning import plan
 from service.serving.service import Service
@@ -65,7 +66,7 @@ def plan_router(service: Service) -> APIRouter:
                 "fits": found.verdict == "serve",
                 "reason": found.reason,
                 "predicted_ms": round(found.predicted_ms, 3),
-                "expected_accuracy": found.expected_accuracy,
+                "expected_accuracy": share(found.expected_accuracy),
                 "accuracy_source": found.accuracy_source,
                 "cached": found.cached,
             }

@@ -39,12 +39,12 @@ async def deploy(
     bundle, engine = await machinery.loader.submit(prepare)
     facts = engine.describe()
     logger.info(
-        "bundle %s %s on %s (%s) in %.1f s",
+        "bundle %s %s on %s in %.1f s (%s)",
         bundle.manifest.name,
         bundle.manifest.version,
         engine.name,
-        facts,
         (clock() - begun) / 1000,
+        ", ".join(f"{name} {fact}" for name, fact in facts.items()),
     )
     try:
         store = _store(machinery, bundle, engine)

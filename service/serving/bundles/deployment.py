@@ -168,8 +168,8 @@ class Deployment:
             or self._build_limits.allow(client, cache.guest_builds)
         ):
             raise OverloadedError(
-                f"Too many other resolutions are being made ready; {point.resolution} px is not "
-                "yet. Pin one that GET /resolutions lists as cached, or come back.",
+                f"{point.resolution} px is not ready, and too many other resolutions are being "
+                "built. Pin one that GET /resolutions lists as cached, or try again later.",
                 _BUILDS_AGAIN_MS,
                 own=True,
             )

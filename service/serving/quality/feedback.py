@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -115,5 +116,7 @@ def resolve_truth(
         return frozenset({index})
     found = frozenset(i for i, name in enumerate(classes) if name == label)
     if not found:
-        raise ParameterError(f"No class is called {str(label)[:80]!r}.", "label")
+        close = difflib.get_close_matches(str(label)[:80], classes, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise ParameterError(f"No class is called {str(label)[:80]!r}{hint}", "label")
     return found

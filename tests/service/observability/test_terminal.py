@@ -70,6 +70,19 @@ def test_a_bar_is_replaced_by_what_follows(shown):
             "429      0.2 ms  overloaded: try later\n",
         ),
         (
+            {
+                "status": 429,
+                "total_ms": 1.0,
+                "resolution": 64,
+                "precision": "int8",
+                "decode_ms": 0.0,
+                "queue_ms": 0.0,
+                "forward_ms": 0.0,
+                "error": "overloaded",
+            },
+            "429      1.0 ms  64 px int8  overloaded\n",
+        ),
+        (
             {"status": 422, "total_ms": 0.5, "budget_ms": 50.0, "met": False, "error": "parameter"},
             "422      0.5 ms  of 50  parameter\n",
         ),

@@ -28,6 +28,7 @@ export class LoadStats {
     this.accuracy = 0;
     this.rated = 0;
     this.spent = [];
+    this.decode = [];
     this.arrivals = [];
     this.mix = new Map();
     this.slices = Array.from({ length: Math.ceil((plan.seconds * 1000) / SLICE_MS) }, () => ({
@@ -55,6 +56,7 @@ export class LoadStats {
       this.rated += 1;
     }
     this.spent.push(answer.budget.spent_ms);
+    this.decode.push(answer.timing_ms.decode);
     const slice = this.slice(sentAt);
     slice.spent.push(answer.budget.spent_ms);
     for (const mix of [this.mix, slice.mix]) {

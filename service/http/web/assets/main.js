@@ -249,6 +249,10 @@ async function classifyNow() {
     const answer = await classify(picture.current.blob, terms);
     heard(answer);
     if (turn === asked) showOne(answer, terms);
+    if (!resolution) {
+      refresh().catch(() => {});
+      return; // what the budget buys was just seen: the answer stands in both halves
+    }
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     history.add(refusalOf(error, terms.budget));
@@ -260,6 +264,10 @@ async function classifyNow() {
 function showOne(answer, terms) {
   clear(byId("answer-notice"));
   state.used = answer;
+  const point = points().find((one) => keyOf(one) === keyOf(answer));
+  if (point && !terms.resolution && terms.budget === state.budget) {
+    state.planned = { point, fits: answer.budget.met !== false };
+  }
   byId("answer").hidden = false;
   showAnswer(answer, terms, rampOf(answer.resolution), picture.current.name);
   showTimeline(answer);

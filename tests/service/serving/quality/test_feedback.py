@@ -24,6 +24,11 @@ def test_the_store_is_bounded_and_exact():
         store.judge("b", frozenset({1}), ("m", "1"))
 
 
+def test_a_misspelt_class_is_answered_with_the_likely_one():
+    with pytest.raises(ParameterError, match="'golden retriver'; did you mean 'golden retriever'"):
+        resolve_truth(("crane", "golden retriever"), label="golden retriver", index=None)
+
+
 def test_classes_that_share_a_name_are_all_the_truth():
     classes = ("crane", "boat", "crane")
     assert resolve_truth(classes, label="crane", index=None) == {0, 2}

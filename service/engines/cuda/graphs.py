@@ -265,12 +265,10 @@ class GraphedNetwork:
         self._finish(self.body)
 
     def _parts(self, images: Sequence[Images] | Images) -> Iterator[list[Images]]:
-        """As many images at a time as a graph and a slot hold, all of one type."""
-        dtype = np.result_type(*{image.dtype for image in images})
-        image_bytes = images[0].size * dtype.itemsize
-        step = min(self.body.most, self._ring.image_bytes // image_bytes)
+        """As many images at a time as a graph and a slot hold."""
+        step = min(self.body.most, self._ring.image_bytes // images[0].nbytes)
         for start in range(0, len(images), step):
-            yield [image.astype(dtype, copy=False) for image in images[start : start + step]]
+            yield list(images[start : start + step])
 
     def _run(self, images: list[Images]) -> NDArray[np.float32]:
         given = [as_tensor(image) for image in images]
@@ -295,7 +293,7 @@ class GraphedNetwork:
 
 def _shaped(buffer: Tensor, like: Sequence[Tensor]) -> Tensor:
     """Bytes as images [n, T, T, 3]."""
-    return buffer.view(like[0].dtype).view(len(like), *like[0].shape)
+    return buffer.view(len(like), *like[0].shape)
 
 
 def _logits(slot: Slot, n: int, classes: int) -> Tensor:

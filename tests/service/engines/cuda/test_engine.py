@@ -13,7 +13,7 @@ from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.engines.cuda import engine as cuda_engine
 from service.engines.torch_engine import TorchEngine
-from service.errors import EngineUnavailableError
+from service.errors import EngineUnavailableError, NotFiniteError
 from tests.service.engines.cuda.graph_device import DeferringDevice, NotedDevice
 from tests.service.engines.cuda.test_graphs import MOST, POINT, finished, make_engine, noted
 from tests.service.engines.openvino.test_engine import (
@@ -32,6 +32,12 @@ def test_half_precision_is_close(architecture):
     batch = images(3, 64)
     error = relative_error(network.run(batch), reference(bundle, POINT, batch))
     assert 1e-6 < error < 2e-2
+
+
+def test_a_point_that_computes_no_numbers_is_not_built(monkeypatch):
+    monkeypatch.setattr(cuda_engine, "is_finite", lambda _: False)
+    with pytest.raises(NotFiniteError, match="not a number"):
+        make_engine(NotedDevice(torch.float16)).build(POINT)
 
 
 def test_buffers_are_pinned_while_building_and_shared_by_all_networks():
@@ -161,9 +167,9 @@ def test_an_old_torch_is_refused(monkeypatch, version, refused):
 
 
 def test_images_that_lie_anywhere_are_copied_into_the_slot_one_by_one():
-    """Bytes and floats, mirrored or not: they need not be stacked before."""
+    """Mirrored or not: they need not be stacked before."""
     network = finished(make_engine(NotedDevice()))
     batch = images(4, 64)
-    scattered = [batch[0], batch[1].astype(np.float32), batch[2, :, ::-1], batch[3]]
+    scattered = [batch[0], batch[1].transpose(1, 0, 2), batch[2, :, ::-1], batch[3]]
     np.testing.assert_allclose(network.run(scattered), network.run(np.stack(scattered)), rtol=1e-5)
     np.testing.assert_array_equal(network.run(list(batch)), network.run(batch))

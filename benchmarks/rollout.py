@@ -118,7 +118,7 @@ def not_worse(before: tuple[int, int], after: tuple[int, int]) -> bool:
     """Whether a share (of, in time) is no lower than another, by two standard errors."""
     n, m = before[0], after[0]
     share = (before[1] + after[1] + 1) / (n + m + 2)  # never quite 0 or 1: there is always an error
-    error = (share * (1 - share) * (1 / n + 1 / m)) ** 0.5
+    error: float = (share * (1 - share) * (1 / n + 1 / m)) ** 0.5
     return after[1] / m >= before[1] / n - 2 * error
 
 

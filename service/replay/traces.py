@@ -78,7 +78,10 @@ _SIZES = ((320, 240), (500, 375), (500, 375), (1024, 768), (2048, 1536), (4000, 
 
 
 def scenario(name: str, seconds: float = 8.0, seed: int = 1) -> list[Arrival]:
-    """Draw a named trace: `kind-load`, one of `SCENARIOS` or of the same form."""
+    """Draw a named trace: `kind-load`, one of `SCENARIOS` or of the same form.
+
+    `gamma4` and `mixed4` have gaps with a squared coefficient of variation of 4.
+    """
     kind, _, load = name.partition("-")
     chance = random.Random(1000 + seed)
     rate = UNIT_PER_S * float(load) if load.replace(".", "").isdigit() else 0.0
@@ -90,8 +93,8 @@ def scenario(name: str, seconds: float = 8.0, seed: int = 1) -> list[Arrival]:
         return [Arrival(at) for at in ramp(seconds, seed)]
     if name == "on-off":
         return [Arrival(at) for at in on_off(seconds, seed)]
-    if kind == "mixed":
-        times = gamma(rate, seconds, 1.0, seed)
+    if kind.startswith("mixed"):
+        times = gamma(rate, seconds, float(kind[5:] or 1), seed)
         return [Arrival(at, budget_ms=chance.choice(MIXED)) for at in times]
     if kind == "sizes":
         found = []

@@ -15,11 +15,16 @@ pytestmark = pytest.mark.docker
 
 GRAFANA = COMPOSE["services"]["grafana"]["image"].rpartition(":")[2]
 HEAD = """\
-import type { Dashboard } from '@grafana/schema';
+import type { AnnotationQuery, Dashboard } from '@grafana/schema';
 %s
 // Enums are written as their values in JSON.
 type Plain<T> = T extends string ? `${T}` : T extends (infer U)[] ? Plain<U>[]
   : T extends object ? { [K in keyof T]: Plain<T[K]> } : T;
+// What the Prometheus data source reads beside what every annotation has; no type is published.
+type Annotation = Plain<AnnotationQuery> & {
+  expr: string, titleFormat?: string, textFormat?: string, tagKeys?: string, step?: string,
+  useValueForTime?: boolean | string
+};
 """
 KINDS = ("timeseries", "stat", "heatmap", "table")
 TYPES = "./node_modules/@grafana/schema/dist/types/raw/composable/%s/panelcfg/x/types.gen"
@@ -30,7 +35,10 @@ def _source(boards: dict[str, dict]) -> str:
     lines = [HEAD % imports]
     for name, board in boards.items():
         variable = re.sub(r"\W", "_", name)
-        lines.append(f"export const {variable}: Plain<Dashboard> = {json.dumps(board, indent=1)};")
+        noted = json.dumps(board["annotations"]["list"])
+        lines.append(f"export const {variable}_annotations: Annotation[] = {noted};")
+        rest = json.dumps({k: v for k, v in board.items() if k != "annotations"}, indent=1)
+        lines.append(f"export const {variable}: Plain<Dashboard> = {rest};")
         for panel in panels(board):
             place = f"{variable}_{panel['id']}"
             kind = panel["type"]

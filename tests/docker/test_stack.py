@@ -117,8 +117,12 @@ def test_every_rule_has_data(stack: Stack, traffic, name: str, expr: str):
     _has_data(stack, traffic, expr)
 
 
-RARE = ("ALERTS", "changes(", "ratio_30d", "san_candidate_pictures", "san_answer_cache")
-"""Alerts, restarts, thirty days, a candidate and a cache that is off: nothing to show here."""
+RARE = (
+    *("ALERTS", "changes(", "ratio_30d", "san_candidate_pictures", "san_answer_cache"),
+    "san_worker_restarts",
+)
+"""Alerts, restarts, thirty days, a candidate, a cache that is off, and workers where there is only
+one process: nothing to show here."""
 
 
 def _has_data(stack: Stack, traffic: tuple[Traffic, float, float], expr: str) -> None:
@@ -210,6 +214,7 @@ def test_two_workers_in_the_same_confinement(stack: Stack):
         assert post(stack.url("service", "/classify"), picture(seed))[0] == 200
     with urllib.request.urlopen(stack.url("service", "/metrics"), timeout=10) as answer:
         lines = answer.read().decode().splitlines()
+    assert "san_worker_restarts_total 0.0" in lines
     assert "san_workers 2.0" in lines
     counted = [line.split()[-1] for line in lines if line.startswith("san_requests_total{")]
     assert sum(map(float, counted)) == 6

@@ -9,6 +9,7 @@ from service.fleet.routing import ROUTERS, View, by_headroom
 
 IDLE = Headroom(((0.25, 4.0), (0.75, 12.0)), work_ms=2.0)
 BUSY = Headroom(((0.25, 30.0), (0.75, 60.0)), work_ms=2.0, wait_ms=20.0)
+WORKING = Headroom(((0.25, 10.0), (0.75, 30.0)), work_ms=2.0, wait_ms=8.0)
 SLOW = Headroom(((0.25, 10.0), (0.75, 25.0)), work_ms=5.0)
 
 
@@ -67,10 +68,18 @@ def test_a_budget_that_nobody_keeps_is_nothing_to_make_room_for():
 
 def test_it_is_not_sent_where_the_work_takes_most_of_its_budget():
     choose = by_headroom(random.Random(1))
-    views = [view(), view(IDLE, BUSY, inside=10)]
+    views = [view(), view(IDLE, WORKING, inside=4)]
     assert choose(views, 5.0, 0.0) == 0
-    assert choose(views, 65.0, 0.0) == 0
-    assert choose(views, 100.0, 0.0) == 1
+    assert choose(views, 33.0, 0.0) == 0
+    assert choose(views, 40.0, 0.0) == 1
+
+
+@pytest.mark.parametrize("budget_ms", [65.0, 100.0, 2000.0])
+def test_nobody_waits_longer_for_others_sake_however_long_the_budget(budget_ms):
+    choose = by_headroom(random.Random(1))
+    views = [view(), view(IDLE, BUSY, inside=10), view(IDLE, WORKING, inside=4)]
+    assert choose(views, 5.0, 0.0) == 0
+    assert choose(views, budget_ms, 0.0) == 2
 
 
 def test_a_request_without_a_budget_does_not_wait_for_seconds_either():

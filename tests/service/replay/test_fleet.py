@@ -38,3 +38,12 @@ def test_a_slow_replica_gets_less():
     fleet.run(trace)
     fast, slow = (replica.result.offered for replica in fleet.replicas)
     assert fast > 2 * slow
+
+
+@pytest.mark.parametrize("paces", [(1.0,), (1.0, 1.0, 1.0, 2.5)])
+def test_headroom_gets_more_accuracy_in_time_than_any_other_router(paces):
+    trace = bursty(8, 0.7, 1.5)
+    found = {name: make_fleet(8, name, paces=paces).run(trace).per_offered for name in ROUTERS}
+    ours = found.pop("headroom")
+    # Alike replicas leave little to be won: nobody does better than one router that goes round.
+    assert ours > max(found.values()) * (1.0 if len(paces) == 1 else 1.05)

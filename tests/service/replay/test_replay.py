@@ -29,7 +29,7 @@ def test_an_engine_with_two_threads_slows_down_beside_a_decoder():
     assert ends == pytest.approx([15.0])
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [*SCENARIOS, "mixed8-1"])
 def test_scenarios_are_the_same_for_the_same_seed(name):
     trace = scenario(name, 1.0, seed=3)
     assert trace == scenario(name, 1.0, seed=3)

@@ -1,0 +1,52 @@
+"""What the benchmarks that print a verdict make of figures that are known."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from benchmarks import answer_cache, ray_routing, rollout
+
+
+def rounds(cost_ms: float, noise: float, number: int = 6) -> list[list[tuple[float, float]]]:
+    """Pairs as of services of 5 ms, one of which costs so much more."""
+    chance = random.Random(1)
+    return [
+        [
+            (5 * chance.lognormvariate(0, noise), 5 * chance.lognormvariate(0, noise) + cost_ms)
+            for _ in range(200)
+        ]
+        for _ in range(number)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cost_ms", "noise", "word"),
+    [(0.0, 0.05, "held"), (0.25, 0.05, "NOT HELD"), (0.05, 0.3, "NOT DECIDED")],
+)
+def test_the_cost_of_a_miss_is_only_judged_where_it_can_be_told(cost_ms, noise, word):
+    low, high = answer_cache.interval(rounds(cost_ms, noise), draws=200)
+    assert low <= cost_ms / 5 <= high
+    assert answer_cache.verdict(low, high).startswith(f"{word}:")
+
+
+def test_processes_that_differ_from_round_to_round_widen_the_interval():
+    alike = rounds(0.0, 0.01)
+    apart = [[(a, b * (1.02 if i % 2 else 0.98)) for a, b in r] for i, r in enumerate(alike)]
+    low, high = answer_cache.interval(alike, draws=200)
+    wider_low, wider_high = answer_cache.interval(apart, draws=200)
+    assert wider_high - wider_low > 5 * (high - low)
+
+
+def test_fewer_promises_are_told_from_as_many():
+    assert rollout.not_worse((1000, 990), (1000, 990))
+    assert rollout.not_worse((1000, 990), (1000, 985))
+    assert not rollout.not_worse((1000, 990), (1000, 960))
+    assert rollout.not_worse((100, 100), (100, 99))
+
+
+def test_promises_are_those_made_and_nothing_may_be_lost_silently():
+    outcomes = Counter({"in time": 97, "late": 3, "429": 50, "503": 2})
+    assert ray_routing.kept(outcomes) == 0.97
+    assert ray_routing.lost(outcomes) == 0
+    assert ray_routing.lost(outcomes + Counter({"ReadTimeout": 1, "ReadError": 1})) == 2

@@ -44,9 +44,9 @@ class Assumed:
     """No point counts as faster than this part of its measured time: medians of a quiet host."""
     drift: float = 1.5
     """A pace beyond this, or below its inverse, is worth a warning."""
-    resize_ms: float = 0.6
+    resize_ms: float = 0.2
     """To bring one decoded image to a resolution other than it was decoded for, at dispatch: 500 x
-    375 pixels to 64 to 192 px take 0.3 to 1 ms (`benchmarks.decode`)."""
+    375 pixels to 64 to 224 px take 0.1 to 0.2 ms (`benchmarks.decode`)."""
 
 
 ASSUMED = Assumed()

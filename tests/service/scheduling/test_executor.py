@@ -45,11 +45,9 @@ class Stage:
         self.schedule.enter(made, self.clock())
         return made
 
-    def submit(self, value=0, deadline=1000.0, late=True, network=None, learn=True, images=1):
+    def submit(self, value=0, deadline=1000.0, late=True, network=None, images=1):
         pixels = [np.full((32, 32, 3), value + n, dtype=np.float32) for n in range(images)]
-        run = self.loop.run(
-            self.request(deadline, late, images), pixels, network or self.network, learn=learn
-        )
+        run = self.loop.run(self.request(deadline, late, images), pixels, network or self.network)
         return asyncio.create_task(run)
 
 

@@ -25,7 +25,7 @@ def test_an_evicted_point_comes_back_for_budgets_that_are_too_short_to_wait_for_
 ):
     deployment = running.service.deployment
     best = deployment.frontier[-1].point
-    monkeypatch.setattr(deployment.model, "cold_ms", lambda *_: 1e6)
+    monkeypatch.setattr(deployment.model, "build_ms", lambda *_: 1e6)
     until(lambda: deployment.is_complete and best in deployment.cache)
     client.delete(f"/resolutions/{best.resolution}")
     answer = client.post("/classify?budget_ms=60000", content=picture()).json()

@@ -63,6 +63,8 @@ class Scheduler:
         self._tables: dict[tuple[Listing, ...] | None, CostTable] = {}
         """By the points to choose among; None: the frontier."""
         self._made_ms, self._made_for = float("-inf"), self.frontier
+        self._learnt = False
+        """Whether anything was learnt since the tables were made."""
         self._waiting: list[Request] = []
         self._ended_ms: float | None = None
         """When the last run ended, if requests waited then."""
@@ -90,12 +92,14 @@ class Scheduler:
 
     def table(self, now_ms: float, listings: Sequence[Listing] | None = None) -> CostTable:
         """What every point costs now."""
-        if not 0 <= now_ms - self._made_ms < _REFRESH_MS or self._made_for is not self.frontier:
+        is_old = not 0 <= now_ms - self._made_ms < _REFRESH_MS
+        if is_old:
             self.whole.busy.forget(now_ms)
             self.whole.behind.forget(now_ms)
+        if (is_old and self._learnt) or self._made_for is not self.frontier:
             self._tables.clear()
             self._made_ms, self._made_for = now_ms, self.frontier
-            self._decode_seen = False
+            self._learnt = self._decode_seen = False
         # Nearly all requests choose among the frontier, whose hash would take longer than the rest.
         key = tuple(listings) if listings and listings is not self.frontier else None
         found = self._tables.get(key)
@@ -375,6 +379,7 @@ class Scheduler:
             self.schedule.leave(request, now_ms)
         point = plan.run[0].point
         self._learn_cycle(point, images, now_ms)
+        self._learnt = True
         if run is None or point is None:
             return
         begun_ms, ended_ms = run
@@ -416,3 +421,5 @@ class Scheduler:
         if request.promised and request.terms.budget_ms is not None:
             self.calibration.promised += 1
             self.calibration.kept += kept
+        self._learnt = True
+        self.table(now_ms)  # now, and not on the next client's time

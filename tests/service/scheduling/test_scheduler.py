@@ -1,6 +1,8 @@
 """What the scheduler learns from what became of requests."""
 
+from service.scheduling import scheduler as scheduler_module
 from service.scheduling.deciding import Verdict
+from service.scheduling.pricing import make_table
 from service.scheduling.schedule import Schedule
 from service.scheduling.scheduler import Scheduler
 from tests.service.scheduling.points import LISTINGS, model, request
@@ -62,3 +64,21 @@ def test_a_request_without_a_promise_keeps_its_place_while_it_has_a_chance():
     hopeless, decision = enter(made(), 0.5, 0.0)
     assert decision.verdict is Verdict.LATE
     assert hopeless.due_ms > hopeless.deadline_ms
+
+
+def test_a_lone_client_never_waits_for_costs_to_be_made(monkeypatch):
+    """They are made anew after its answer, from what that answer taught."""
+    made_at: list[float] = []
+    scheduler, now = made(), 0.0
+    monkeypatch.setattr(
+        scheduler_module, "make_table", lambda *x: made_at.append(now) or make_table(*x)
+    )
+    for start in (0.0, 1000.0, 2000.0):
+        now = start
+        asked, _ = enter(scheduler, 50.0, now)
+        scheduler.wait(asked, now)
+        run(scheduler, now, 5.0)
+        now = start + 6.0
+        scheduler.answered(asked, now)
+        scheduler.leave(asked, now)
+    assert made_at == [0.0, 6.0, 1006.0, 2006.0]

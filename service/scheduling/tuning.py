@@ -14,7 +14,7 @@ class Tuning:
 
     horizon_ms: float = 120.0
     """How far ahead arrivals are expected when the engine's time is shared out."""
-    usable: float = 0.65
+    usable: float = 0.7
     """Part of the engine's time that is shared out; the rest absorbs what nobody foresaw."""
     memory_ms: float = 400.0
     """Over how much busy time the arrival rate is averaged."""
@@ -23,7 +23,7 @@ class Tuning:
     a burst."""
     idle_memory_ms: float = 400.0
     """Over how much idle time it is forgotten: a second after a burst, a tenth of it is left."""
-    thin: float = 0.05
+    thin: float = 0.02
     """What differs by less counts as equal: of the points with the most accuracy per millisecond
     the most accurate one is the floor, of the batches that get the most done the shortest runs."""
     clients_ms: float = 500.0

@@ -23,7 +23,7 @@ class Tuning:
     a burst."""
     idle_memory_ms: float = 400.0
     """Over how much idle time it is forgotten: a second after a burst, a tenth of it is left."""
-    thin: float = 0.02
+    thin: float = 0.05
     """What differs by less counts as equal: of the points with the most accuracy per millisecond
     the most accurate one is the floor, of the batches that get the most done the shortest runs."""
     clients_ms: float = 500.0

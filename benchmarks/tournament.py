@@ -13,7 +13,6 @@ came in time, over all requests offered: refused and late ones count 0.
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ from benchmarks.peers.registry import PeerEngine, Setup
 from benchmarks.reporting.options import parser, report
 from benchmarks.reporting.results import Report, table
 from benchmarks.servers.contest import add_options, contest
-from benchmarks.servers.our_service import START_SECONDS, OurService, classify
-from benchmarks.servers.processes import Server, free_port
+from benchmarks.servers.earlier import Earlier
+from benchmarks.servers.our_service import OurService, classify
+from benchmarks.servers.processes import Server
 from san_core.preprocessing import ImageHeader
 from service.replay.bound import clairvoyant
 from service.replay.machine import HostModel, reference
@@ -70,35 +70,22 @@ def _bound(trace: list[Arrival]) -> float:
     return clairvoyant(trace, job, measured, listings, HostModel())
 
 
-class _Earlier(Server):
-    """An earlier release from a checkout of it."""
-
-    def __init__(self, checkout: Path) -> None:
-        port = free_port()
-        command = [sys.executable, "-m", "san_cli", "serve", "--port", str(port)]
-        command += ["--log-level", "warning", "--cache-dir", str(checkout / ".cache" / "measured")]
-        super().__init__("earlier", command, port, env={"PYTHONPATH": str(checkout)}, cwd=checkout)
-
-
 def real(made: Report, args: Any, seconds: float, rounds: int) -> None:
     """Eight scenarios on servers, in turns."""
     args.peers = "fastapi"
     with contest(args) as it:
         (peer,) = it.peers
-        earlier = _Earlier(args.previous) if args.previous else None
+        earlier = Earlier(args.previous) if args.previous else None
         with it.ours() as ours, it.peer(peer, PeerEngine.OPENVINO, Setup.LATENCY) as rival:
             if earlier is not None:
                 earlier.start()
             try:
-                assert isinstance(ours, OurService)
                 ours.await_ready()
                 plain = peer.request(it.body)
                 rival.await_ready(plain)
                 servers: dict[str, Server] = {"san-serve": ours, "fixed 224": rival}
                 if earlier is not None:
-                    earlier.await_answer("/readyz", START_SECONDS)
-                    earlier.await_idle(0.2)
-                    servers["earlier"] = earlier
+                    servers["earlier"] = earlier.await_ready()
                 rate = capacity(rival.port, [plain], seconds=2.0)
                 made.data["rate"] = rate
                 print(f"1x is {rate:.0f}/s", flush=True)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from benchmarks.driving.wire import Answer, Client, get
 
@@ -82,7 +82,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
-    def start(self) -> Server:
+    def start(self) -> Self:
         """Start the process; it leads a group of its own, so that all of it can be stopped."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the server)
         self._process = subprocess.Popen(
@@ -96,7 +96,7 @@ class Server:
         )
         return self
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         return self if self._process else self.start()
 
     def __exit__(self, *_: object) -> None:

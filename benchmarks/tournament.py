@@ -23,7 +23,7 @@ from benchmarks.reporting.options import parser, report
 from benchmarks.reporting.results import Report, table
 from benchmarks.servers.contest import add_options, contest
 from benchmarks.servers.earlier import Earlier
-from benchmarks.servers.our_service import OurService, classify
+from benchmarks.servers.our_service import classify
 from benchmarks.servers.processes import Server
 from san_core.preprocessing import ImageHeader
 from service.replay.bound import clairvoyant

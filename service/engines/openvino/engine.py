@@ -56,8 +56,8 @@ _TRIALS = 9
 """Runs of one image by which the two ways to run it are compared; the shortest counts."""
 
 _WORSE = 1.1
-"""One image runs on one thread only if all threads take so many times as long: while a neighbour has
-one of the cores they are as slow as one thread, and twice as fast when it leaves."""
+"""One image runs on one thread only if all threads take so many times as long: while a neighbour
+has one of the cores they are as slow as one thread, and twice as fast when it leaves."""
 
 _FORM = "bytes in"
 """Of the compiled networks; another one must not be read as this one."""

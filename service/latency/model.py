@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -69,6 +70,12 @@ class Curve:
         low, high = self.sizes[i - 1], self.sizes[i]
         share = (batch - low) / (high - low)
         return self.ms[i - 1] + share * (self.ms[i] - self.ms[i - 1])
+
+
+@lru_cache(maxsize=256)
+def _up_to(curve: Curve, most: int) -> tuple[float, ...]:
+    """The times of batches of 1, 2, … images."""
+    return tuple(map(curve.at, range(1, most + 1)))
 
 
 _ORDINARY_MEGAPIXELS = 2.5
@@ -278,8 +285,16 @@ class LatencyModel:
 
     def base_ms(self, shape: Shape, batch: int) -> float:
         """A run's time as measured and learnt for this shape, at pace 1."""
+        return self.curve(shape).at(batch) * self._own_factor(shape)
+
+    def bases_ms(self, shape: Shape, most: int) -> list[float]:
+        """The same for batches of 1, 2, … images."""
+        factor = self._own_factor(shape)
+        return [factor * ms for ms in _up_to(self.curve(shape), most)]
+
+    def _own_factor(self, shape: Shape) -> float:
         own = self._own.get(shape)
-        return self.curve(shape).at(batch) * (1.0 if own is None else own.value)
+        return 1.0 if own is None else own.value
 
     def forward_ms(self, shape: Shape, batch: int = 1) -> float:
         """A run's time with nobody else inside."""

@@ -69,7 +69,8 @@ class Ours:
         return [self._jobs[id(request)] for request in plan.run], point
 
     def finished(self, jobs: list[Job], took_ms: float, now_ms: float) -> None:  # noqa: ARG002
-        self.scheduler.finished(self._plan, (self._begun_ms, self._begun_ms + took_ms), now_ms)
+        self.scheduler.finished(self._plan, now_ms)
+        self.scheduler.learn(self._plan, (self._begun_ms, self._begun_ms + took_ms))
 
     def answered(self, job: Job, now_ms: float) -> None:
         self.scheduler.answered(job.request, now_ms)

@@ -70,6 +70,7 @@ class ClientIdentity:
         return parsed is not None and any(parsed in network for network in self._proxies)
 
 
+@lru_cache(maxsize=4096)
 def is_loopback(address: str) -> bool:
     """Whether an address is this machine's own; a name is none."""
     parsed = _parsed(address)

@@ -44,6 +44,13 @@ class Plan:
     price: float = 0.0
     wake_ms: float | None = None
     """Run nothing before this time, unless more requests come to wait: company is worth it."""
+    ended_ms: float = 0.0
+    alone: bool = False
+    """Once it ended: whether nobody else was inside."""
+    inside: int = 0
+    """How many were left inside."""
+    is_followed: bool = False
+    """Whether others waited for the engine."""
 
 
 class _Prospects:

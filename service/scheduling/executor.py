@@ -199,15 +199,16 @@ class Executor:
     def _finish(self, plan: Plan, jobs: list[_Job], done: asyncio.Future[_Executed]) -> None:
         self._batches -= 1
         now, error = self._clock(), done.exception()
-        images = sum(job.request.images for job in jobs)
+        self._scheduler.finished(plan, now)
         if error is not None:
             for job in jobs:
                 if not job.future.done():
                     job.future.set_exception(error)
-            self._scheduler.finished(plan, None, now)
+            self._scheduler.learn(plan, None)
             self._step()
             return
         executed, row = done.result(), 0
+        images = len(executed.logits)
         # Its own time begins when the one before it is done.
         computed_ms = max(executed.decoded_ms, self._ended_ms)
         self._ended_ms = executed.ended_ms
@@ -226,7 +227,12 @@ class Executor:
             request.batch = images
             if not job.future.done():
                 job.future.set_result(Ran(executed.scores[rows], executed.logits[rows], decode))
-        self._scheduler.finished(plan, (computed_ms, executed.ended_ms), now)
-        assert jobs[0].request.point is not None
-        self._on_batch(jobs[0].request.point, images, executed.ended_ms - computed_ms)
         self._step()
+        # Behind the answers, which go out now.
+        asyncio.get_running_loop().call_soon(self._learn, plan, computed_ms, executed.ended_ms)
+
+    def _learn(self, plan: Plan, begun_ms: float, ended_ms: float) -> None:
+        self._scheduler.learn(plan, (begun_ms, ended_ms))
+        first = plan.run[0]
+        assert first.point is not None
+        self._on_batch(first.point, first.batch, ended_ms - begun_ms)

@@ -99,8 +99,8 @@ def make_table(
         beside = beside_ms(host, decode, overhead)
         # However fast the engine is, it cannot be given more than the decoders bring.
         least = decode / host.decode_threads
-        base = [model.base_ms(listing.shape, n) for n in range(1, max_batch + 1)]
-        runs = tuple(pace * (ms + n * beside) for n, ms in enumerate(base, 1))
+        base = model.bases_ms(listing.shape, max_batch)
+        runs = tuple([pace * (ms + n * beside) for n, ms in enumerate(base, 1)])
         each = [(ms + handover) / n for n, ms in enumerate(runs, 1)]
         best = min(range(max_batch), key=each.__getitem__)
         points.append(

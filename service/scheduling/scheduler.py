@@ -147,7 +147,9 @@ class Scheduler:
         """Decide for a request whose body is there; book it if it is served."""
         table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
         self._learn_decode(request, decode_ms)
-        decision = self.preview(request, now_ms, listings, decode_ms)
+        decision = deciding.decide(
+            request, table, load, self.whole, now_ms, decode_ms, self._cold_ms
+        )
         self.price = decision.price
         option = decision.option
         if decision.verdict is Verdict.OVERLOADED:
@@ -371,35 +373,42 @@ class Scheduler:
         self._waiting = [r for r in self._waiting if id(r) not in taken]
         self.schedule.started(plan.run, now_ms + wait_ms + plan.run_ms)
 
-    def finished(self, plan: Plan, run: tuple[float, float] | None, now_ms: float) -> None:
-        """A plan was run, from when to when; None if that teaches nothing."""
-        images = sum(r.images for r in plan.run)
-        alone = len(self.schedule) == len(plan.run) == 1
-        for request in plan.run:
-            self.schedule.leave(request, now_ms)
-        point = plan.run[0].point
-        self._learn_cycle(point, images, now_ms)
+    def finished(self, plan: Plan, now_ms: float) -> None:
+        """A plan was run. What it teaches can wait until its answers are sent: `learn`."""
+        schedule, run = self.schedule, plan.run
+        plan.alone = len(schedule) == len(run) == 1
+        for request in run:
+            schedule.leave(request, now_ms)
+        plan.ended_ms, plan.inside, plan.is_followed = now_ms, len(schedule), bool(self._waiting)
+
+    def learn(self, plan: Plan, run: tuple[float, float] | None) -> None:
+        """A finished plan ran from when to when; None if that teaches nothing."""
+        images, point = sum(r.images for r in plan.run), plan.run[0].point
+        self._learn_cycle(plan, point, images)
         self._learnt = True
         if run is None or point is None:
             return
         begun_ms, ended_ms = run
         if self._ended_ms is not None:
             self.model.observe_handover(begun_ms - self._ended_ms)
-        self._ended_ms = ended_ms if self._waiting else None
-        forward_ms = ended_ms - begun_ms
+        self._ended_ms = ended_ms if plan.is_followed else None
         beside = 0.0
-        if not alone:
+        if not plan.alone:
             decode = self._decode_ms(point.resolution)
             beside = images * beside_ms(self.host, decode, self.model.overhead_ms())
         shape = (point.resolution, point.precision)
-        self.model.observe_forward(shape, images, forward_ms, alone=alone, beside_ms=beside)
+        self.model.observe_forward(
+            shape, images, ended_ms - begun_ms, alone=plan.alone, beside_ms=beside
+        )
 
-    def _learn_cycle(self, point: OperatingPoint | None, images: int, now_ms: float) -> None:
+    def _learn_cycle(self, plan: Plan, point: OperatingPoint | None, images: int) -> None:
         """Compare the time since the last run of a crowded service with what it got done."""
-        since, crowded = self._crowded_ms, len(self.schedule) >= TUNING.crowd
-        self._crowded_ms = now_ms if crowded else None
-        costs = (c for c in self.table(now_ms).points if c.listing.point == point)
-        if since is not None and (cost := next(costs, None)) is not None:
+        since, now_ms = self._crowded_ms, plan.ended_ms
+        self._crowded_ms = now_ms if plan.inside >= TUNING.crowd else None
+        if since is None:
+            return
+        cost = next((c for c in self.table(now_ms).points if c.listing.point == point), None)
+        if cost is not None:
             self._cycle.learn((now_ms - since) * self._cycle.value / (images * cost.unit_ms))
 
     def answered(self, request: Request, now_ms: float) -> None:

@@ -128,9 +128,13 @@ def _infer(requests: Sequence[Any], images: Images) -> NDArray[np.float32]:
     used = requests[: len(images)]
     for i, request in enumerate(used):
         request.set_input_tensor(Tensor(images[i : i + 1], shared_memory=True))
-        request.start_async()
-    for request in used:
-        request.wait()
+    if len(used) == 1:
+        used[0].infer()  # on this thread: others would have to be woken first
+    else:
+        for request in used:
+            request.start_async()
+        for request in used:
+            request.wait()
     return np.concatenate([request.get_output_tensor().data for request in used])
 
 

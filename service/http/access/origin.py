@@ -9,6 +9,7 @@ machine (DNS rebinding) still asks for that name (`Host`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -64,9 +65,14 @@ class OriginCheck:
         peer = scope.get("client")
         if peer is None or not is_loopback(str(peer[0])):
             return True  # behind something else, which has its own rules
-        name = host.decode("latin-1").lower()
-        name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-        return name == "localhost" or name.endswith(".localhost") or is_address(name)
+        return _names_this_machine(host)
+
+
+@lru_cache(maxsize=64)
+def _names_this_machine(host: bytes) -> bool:
+    name = host.decode("latin-1").lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    return name == "localhost" or name.endswith(".localhost") or is_address(name)
 
 
 def _host_of(origin: bytes) -> bytes:

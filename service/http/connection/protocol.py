@@ -35,6 +35,42 @@ _MAX_TINY_PIECES = 256
 """How many pieces of less than `_TINY` bytes a body may have; each costs microseconds."""
 
 
+class _Joined:
+    """A transport that sends two writes of the same turn of the event loop as one.
+
+    uvicorn writes the head of a response, then its body. Each write is a system call, and wakes a
+    client that cannot go on before it has both.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+        self._alone: asyncio.Handle | None = None
+
+    def write(self, data: bytes) -> None:
+        """Hold the first, unless there is no second."""
+        if self._alone is None:
+            self._held, self._alone = data, self._loop.call_soon(self._flush)
+        else:
+            self._flush(data)
+
+    def _flush(self, data: bytes = b"") -> None:
+        if self._alone is not None:
+            self._alone.cancel()
+            self._alone = None
+            self._transport.write(self._held + data)
+
+    def close(self) -> None:
+        """Close when all is written."""
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self._transport.is_closing()
+
+
 class _RefusedError(Exception):
     """Ends the parser's work within the data it was given."""
 
@@ -140,7 +176,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._stop_waiting()
         if len(self.pipeline) >= MAX_PIPELINED:
             self._stop(MalformedHttpError(f"At most {MAX_PIPELINED} requests may wait in line."))
+        before: Any = self.cycle
         super().on_headers_complete()
+        cycle: Any = self.cycle
+        if cycle is not before:  # else it asks for another protocol
+            cycle.transport = _Joined(self.transport, self.loop)
 
     def on_body(self, body: bytes) -> None:
         """Count the pieces that are too small to be worth their cost."""

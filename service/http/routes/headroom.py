@@ -66,6 +66,8 @@ class LoadReport:
     def __init__(self, app: ASGIApp, headroom: Callable[[], Headroom | None]) -> None:
         self._app = app
         self._headroom = headroom
+        self._last: tuple[Headroom | None, bytes] = None, b""
+        """Many answers share a report: it is written once."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -77,7 +79,9 @@ class LoadReport:
             if message["type"] == "http.response.start":
                 headroom = self._headroom()
                 if headroom is not None:
-                    message["headers"] = [*message["headers"], (HEADER, headroom.header())]
+                    if headroom is not self._last[0]:
+                        self._last = headroom, headroom.header()
+                    message["headers"] = [*message["headers"], (HEADER, self._last[1])]
             await send(message)
 
         await self._app(scope, receive, reported)

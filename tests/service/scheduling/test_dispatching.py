@@ -98,7 +98,8 @@ def test_every_request_leaves_exactly_once(requests, max_batch):
         if found.run:
             scheduler.started(found, now)
             now += found.run_ms
-            scheduler.finished(found, (now - found.run_ms, now), now)
+            scheduler.finished(found, now)
+            scheduler.learn(found, (now - found.run_ms, now))
             assert len({r.point for r in found.run}) == 1
             ran += found.run
     assert len(ran) + len(expired) == len(entered)

@@ -106,7 +106,7 @@ def test_a_batch_that_waited_inside_the_engine_is_not_taken_for_a_slow_one():
     async def story():
         stage = Stage(in_flight=2)
         learnt = []
-        stage.scheduler.finished = lambda plan, run, now: learnt.append(run)
+        stage.scheduler.learn = lambda plan, run: learnt.append(run)
         requests = [stage.request() for _ in range(2)]
         pixels = [np.zeros((32, 32, 3), dtype=np.float32)]
         for request in requests:

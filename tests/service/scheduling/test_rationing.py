@@ -21,7 +21,8 @@ def start(scheduler, now_ms):
     plan = scheduler.next(now_ms, lambda _: True)
     if plan.run:
         scheduler.started(plan, now_ms)
-        scheduler.finished(plan, None, now_ms + plan.run_ms)
+        scheduler.finished(plan, now_ms + plan.run_ms)
+        scheduler.learn(plan, None)
     return plan
 
 

@@ -22,7 +22,8 @@ def enter(scheduler, budget_ms, now_ms, **more):
 def run(scheduler, now_ms, took_ms):
     plan = scheduler.next(now_ms, lambda _: False)
     scheduler.started(plan, now_ms)
-    scheduler.finished(plan, (now_ms, now_ms + took_ms), now_ms + took_ms)
+    scheduler.finished(plan, now_ms + took_ms)
+    scheduler.learn(plan, (now_ms, now_ms + took_ms))
     return plan
 
 

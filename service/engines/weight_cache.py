@@ -156,7 +156,7 @@ class WeightCache:
         return self._store if self.is_protected(point) else self._guests
 
     def __contains__(self, point: object) -> bool:
-        return any(point in store for store in self._stores)
+        return point in self._store or point in self._guests
 
     def __len__(self) -> int:
         return sum(map(len, self._stores))

@@ -50,7 +50,9 @@ class Header(ImageHeader):
 
 def reduction(shorter: int, at_least: int) -> int:
     """By how much libjpeg makes an image smaller as it decodes: 1, 2, 4 or 8, the fast ones."""
-    return next((factor for factor in (8, 4, 2) if shorter >= factor * at_least), 1)
+    if shorter < 2 * at_least:
+        return 1
+    return 2 if shorter < 4 * at_least else 4 if shorter < 8 * at_least else 8
 
 
 def read_header(data: bytes, formats: frozenset[str]) -> Header:

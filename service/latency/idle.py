@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from san_core.preprocessing import ImageHeader
 from service.latency.catalogue import Listing
-from service.latency.model import DecodeCost, LatencyModel, decode_scale, decode_work
+from service.latency.model import DecodeCost, LatencyModel
 from service.request.request import Idle
 
 _SPREAD = 1.5
@@ -22,7 +22,7 @@ _OVERHEAD_MS = 0.4
 
 
 class IdleHost:
-    """Answers for a bundle's frontier, fastest point first."""
+    """Answers for a bundle's frontier."""
 
     def __init__(
         self,
@@ -37,8 +37,9 @@ class IdleHost:
                 least_side(x.point.resolution),
                 x.accuracy,
             )
-            for x in frontier
+            for x in sorted(frontier, key=lambda x: x.accuracy or 0.0, reverse=True)
         ]
+        """The most accurate first."""
 
     def look(
         self,
@@ -48,23 +49,17 @@ class IdleHost:
         min_accuracy: float | None = None,
     ) -> Idle:
         """For an image of `size` bytes; no header, nothing to decode. No limit: any time."""
-        costs: dict[int, float] = {}
-        feasible, accuracy = False, None
+        decode = None if header is None else self._cost(header).times(header, size, _SPREAD)
+        feasible = False
         for forward_ms, at_least, known in self._points:
             if min_accuracy is not None and (known is None or known < min_accuracy):
                 continue
-            needed = forward_ms
-            if header is not None:
-                scale = decode_scale(header, at_least)
-                if scale not in costs:
-                    work = decode_work(header, size, at_least)
-                    costs[scale] = _SPREAD * self._cost(header).at(work)
-                needed += costs[scale]
+            needed = forward_ms if decode is None else forward_ms + decode.at(at_least)
             if allowed_ms is None or needed <= allowed_ms:
                 feasible = True
-                if known is not None and (accuracy is None or known > accuracy):
-                    accuracy = known
-        return Idle(feasible, accuracy)
+                if known is not None:
+                    return Idle(feasible, known)
+        return Idle(feasible, None)
 
     def _cost(self, header: ImageHeader) -> DecodeCost:
         return self._decode.get(header.format) or self._decode.get("PNG") or DecodeCost()

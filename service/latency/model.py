@@ -98,22 +98,36 @@ class DecodeWork:
 
     @property
     def bucket(self) -> tuple[str, int]:
-        """Images that are alike for the purpose of correction; bounded in number."""
-        return (self.format, min(8, max(-4, round(math.log2(max(self.source_megapixels, 1e-3))))))
+        """Images that are alike for the purpose of correction."""
+        return _bucket(self.format, self.source_megapixels)
 
 
-def decode_scale(header: ImageHeader, at_least: int) -> int:
-    """By how much an image is made smaller while it is decoded, which only a JPEG can be."""
-    if header.format != "JPEG":
-        return 1
-    return reduction(min(header.width, header.height), at_least)
+def _bucket(image_format: str, megapixels: float) -> tuple[str, int]:
+    """Bounded in number."""
+    return (image_format, min(8, max(-4, round(math.log2(max(megapixels, 1e-3))))))
 
 
 def decode_work(header: ImageHeader, size: int, at_least: int) -> DecodeWork:
     """Describe the work for `size` bytes that must keep `at_least` pixels on the shorter side."""
-    factor = decode_scale(header, at_least)
+    shorter = min(header.width, header.height) if header.format == "JPEG" else 0
+    factor = reduction(shorter, at_least)
     source = header.width * header.height / 1e6
     return DecodeWork(header.format, size / 1e6, source, source / factor**2)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTimes:
+    """What decoding one image takes at every scale that it can be decoded at."""
+
+    shorter: int
+    """The shorter side of what can be made smaller while it is decoded; 0 for all other images."""
+    fixed_ms: float
+    whole_ms: float
+    """What its pixels take on top at full scale."""
+
+    def at(self, at_least: int) -> float:
+        """The time if so many pixels of the shorter side must be kept."""
+        return self.fixed_ms + self.whole_ms / reduction(self.shorter, at_least) ** 2
 
 
 @dataclass
@@ -124,7 +138,23 @@ class DecodeCost:
 
     def at(self, work: DecodeWork) -> float:
         """The median cost of some work."""
-        return sum(c * f for c, f in zip(self.coefficients, work.features, strict=True))
+        base, per_megabyte, per_source, per_decoded = self.coefficients
+        return (
+            base
+            + per_megabyte * work.megabytes
+            + per_source * work.source_megapixels
+            + per_decoded * work.decoded_megapixels
+        )
+
+    def times(self, header: ImageHeader, size: int, factor: float = 1.0) -> DecodeTimes:
+        """The median costs of an image of `size` bytes, times a factor."""
+        base, per_megabyte, per_source, per_decoded = self.coefficients
+        source = header.width * header.height / 1e6
+        return DecodeTimes(
+            min(header.width, header.height) if header.format == "JPEG" else 0,
+            factor * (base + per_megabyte * size / 1e6 + per_source * source),
+            factor * per_decoded * source,
+        )
 
     @classmethod
     def fit(cls, measured: Sequence[tuple[DecodeWork, float]]) -> DecodeCost:
@@ -304,6 +334,12 @@ class LatencyModel:
         """The time decoding takes with nobody else inside."""
         factor = self._decode.get(work.bucket)
         return self._decode_cost(work.format).at(work) * (1.0 if factor is None else factor.value)
+
+    def decode_times(self, header: ImageHeader, size: int) -> DecodeTimes:
+        """The same for an image of `size` bytes at every scale."""
+        factor = self._decode.get(_bucket(header.format, header.width * header.height / 1e6))
+        cost = self._decode_cost(header.format)
+        return cost.times(header, size, 1.0 if factor is None else factor.value)
 
     @property
     def decode_pace(self) -> float:

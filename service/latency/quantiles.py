@@ -79,22 +79,20 @@ what is before it could be squeezed into."""
 class Factor:
     """A factor on a prediction: the running median of observed over predicted."""
 
-    __slots__ = ("_gain", "_log")
+    __slots__ = ("_gain", "_log", "value")
 
     def __init__(self, start: float = 1.0, gain: float = LEARNING.gain) -> None:
         self._log = math.log(start)
         self._gain = gain
-
-    @property
-    def value(self) -> float:
+        self.value = start
         """What predictions are multiplied by."""
-        return math.exp(self._log)
 
     def learn(self, ratio: float, gain: float | None = None) -> None:
         """Take in one ratio of observed to predicted, the factor left out of the prediction."""
         if ratio > 0:
             off = math.log(ratio) - self._log
             self._log += (gain or self._gain) * max(-LEARNING.most, min(LEARNING.most, off))
+            self.value = math.exp(self._log)
 
     def fade(self, ratio: float) -> None:
         """Come down a little towards what was seen without load."""
@@ -132,15 +130,16 @@ class Spread:
         self._ordered: list[float] = list(self._prior)
         self._steer = 0.0
         self._scale = 1.0
+        self._conclude()
 
-    @property
-    def target(self) -> float:
+    def _conclude(self) -> None:
+        """What is asked many times between two answers."""
+        self.target = self.promise * self.probability(LEARNING.ample)
         """The chance that counts as a promise."""
-        return self.promise * self.probability(LEARNING.ample)
-
-    @property
-    def bound(self) -> float:
+        self.bound = self._bound()
         """The factor within which the promised share of answers stays."""
+
+    def _bound(self) -> float:
         ordered, target = self._ordered, self.target
         inside = quantile(ordered, target)
         if (1.0 - target) * len(ordered) < 1.0:
@@ -181,6 +180,7 @@ class Spread:
         ):
             _, old = samples.popleft()
             del ordered[bisect_left(ordered, old)]
+        self._conclude()
 
 
 class Outcomes:

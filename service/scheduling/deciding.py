@@ -10,11 +10,11 @@ the engine is free (`dispatching`), unless nobody else is inside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from san_core.frontier import OperatingPoint
-from service.latency.quantiles import Spread, Spreads
+from service.latency.quantiles import Chances, Spread, Spreads
 from service.request.request import Request
 from service.request.terms import OnMiss, Terms
 from service.scheduling import reasons
@@ -57,11 +57,11 @@ class Option:
     """Under this load."""
     in_time: float
     """The chance that it is in time."""
+    accuracy: float = field(init=False)
+    """Expected of an answer that is in time."""
 
-    @property
-    def accuracy(self) -> float:
-        """Expected of an answer that is in time."""
-        return self.cost.accuracy
+    def __post_init__(self) -> None:
+        self.accuracy = self.cost.accuracy
 
 
 @dataclass(slots=True)
@@ -111,23 +111,55 @@ def options(
     cold_ms: Callable[[PointCost], float],
 ) -> list[Option]:
     """Every point of the table for this request."""
-    found = []
+    left, chances = request.left_ms(now_ms), spreads.of(alone=load.alone, behind=request.behind)
+    return [
+        _option(cost, request.images, left, table, load, chances, decode_ms, cold_ms)
+        for cost in table.points
+    ]
+
+
+def _option(
+    cost: PointCost,
+    images: int,
+    left_ms: float,
+    table: CostTable,
+    load: Load,
+    chances: Chances,
+    decode_ms: Callable[[int], float],
+    cold_ms: Callable[[PointCost], float],
+) -> Option:
+    decode, cold = decode_ms(cost.listing.point.resolution), cold_ms(cost)
+    idle = decode + table.idle_overhead_ms
+    idle += cost.alone_ms if images == 1 else cost.run_ms(images)
+    if load.alone:
+        total = idle + cold + load.running_ms
+    else:
+        decoding = table.decode_pace * (load.decode_ms + decode)
+        before = max(decoding + cold, load.engine_ms + table.handover_ms)
+        total = before + cost.run_ms(images) + table.overhead_ms
+    return Option(cost, decode, cold, idle, total, chances.probability(left_ms / total))
+
+
+def _certain(
+    request: Request,
+    table: CostTable,
+    load: Load,
+    spreads: Spreads,
+    now_ms: float,
+    decode_ms: Callable[[int], float],
+    cold_ms: Callable[[PointCost], float],
+) -> Decision | None:
+    """The most accurate point for a lone request that has ample time: nothing is worth more."""
+    share = share_ms(request, load, now_ms)
+    if not load.alone or request.terms.min_accuracy is not None or table.price(share) > 0:
+        return None
     left, images = request.left_ms(now_ms), request.images
-    overhead = table.overhead_ms
-    chances = spreads.of(alone=load.alone, behind=request.behind)
-    for cost in table.points:
-        decode, cold = decode_ms(cost.listing.point.resolution), cold_ms(cost)
-        idle = decode + table.idle_overhead_ms
-        idle += cost.alone_ms if images == 1 else cost.run_ms(images)
-        if load.alone:
-            total = idle + cold + load.running_ms
-        else:
-            decoding = table.decode_pace * (load.decode_ms + decode)
-            before = max(decoding + cold, load.engine_ms + table.handover_ms)
-            total = before + cost.run_ms(images) + overhead
-        chance = chances.probability(left / total)
-        found.append(Option(cost, decode, cold, idle, total, chance))
-    return found
+    best = _option(table.best, images, left, table, load, spreads.alone, decode_ms, cold_ms)
+    if best.cold_ms > 0 or best.in_time < TUNING.certain:
+        return None
+    return Decision(
+        Verdict.SERVE, best, reasons.chosen(request, (best,), best, None, 0.0, now_ms), share
+    )
 
 
 def decide(
@@ -145,6 +177,9 @@ def decide(
     points that its share of the engine pays for and that keep the promise, the one with the most
     accuracy in time less the price of the engine time it takes.
     """
+    certain = _certain(request, table, load, spreads, now_ms, decode_ms, cold_ms)
+    if certain is not None:
+        return certain
     found = options(request, table, load, spreads, now_ms, decode_ms, cold_ms)
     terms, left = request.terms, request.left_ms(now_ms)
     if terms.min_accuracy is not None:

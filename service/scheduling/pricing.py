@@ -57,6 +57,8 @@ class CostTable:
     """How much longer decoding takes under load."""
     floor: PointCost
     """The point that buys the most accuracy per millisecond."""
+    best: PointCost
+    """The most accurate one that is no luxury."""
 
     def price(self, share_ms: float) -> float:
         """Accuracy per millisecond that a share of so many milliseconds per image is worth."""
@@ -102,22 +104,23 @@ def make_table(
         base = model.bases_ms(listing.shape, max_batch)
         runs = tuple([pace * (ms + n * beside) for n, ms in enumerate(base, 1)])
         each = [(ms + handover) / n for n, ms in enumerate(runs, 1)]
-        best = min(range(max_batch), key=each.__getitem__)
+        size = min(range(max_batch), key=each.__getitem__)
         points.append(
             PointCost(
                 listing,
                 listing.rank,
                 model.forward_ms(listing.shape),
                 runs,
-                cycle_pace * max(each[best], least),
-                best + 1,
+                cycle_pace * max(each[size], least),
+                size + 1,
                 _is_luxury(listing, listings),
             )
         )
     hull = _hull(points)
     floor = next(p for p in points if (p.unit_ms, p.accuracy) == hull[0])
+    best = max((p for p in points if not p.luxury), key=lambda p: p.accuracy, default=points[-1])
     return CostTable(
-        tuple(points), hull, handover, busy_overhead, overhead, model.decode_pace, floor
+        tuple(points), hull, handover, busy_overhead, overhead, model.decode_pace, floor, best
     )
 
 

@@ -22,6 +22,9 @@ class Ration:
         self._broken = 1.0 - promise
         self._budgets: dict[str, tuple[float, float]] = {}
         """Of each client: its last budget, and when it came."""
+        self._last: str | None = None
+        self._last_ms = self._others_ms = float("-inf")
+        """The last client that named a budget, when it did, and when another did before it."""
         self.until_ms = float("-inf")
         """Before this no long run begins."""
 
@@ -34,10 +37,14 @@ class Ration:
             if len(self._budgets) >= _MOST_CLIENTS:
                 return
         self._budgets[client] = budget_ms, now_ms
+        if client != self._last:
+            self._last, self._others_ms = client, self._last_ms
+        self._last_ms = now_ms
 
-    def has_others(self, client: str) -> bool:
-        """Whether any other client ever named a budget: most services have one client."""
-        return len(self._budgets) > (client in self._budgets)
+    def has_others(self, client: str, now_ms: float) -> bool:
+        """Whether another client named a budget lately: most services have one client."""
+        heard_ms = self._others_ms if client == self._last else self._last_ms
+        return now_ms - heard_ms <= _AROUND_MS
 
     def limit_ms(self, client: str, ordinary_ms: float, now_ms: float) -> float:
         """The longest run of a client's requests that harms no other."""

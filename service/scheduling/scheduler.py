@@ -283,14 +283,14 @@ class Scheduler:
 
     def _is_long(self, request: Request, now_ms: float) -> bool:
         """Whether its run, which nothing interrupts, is too long for others who are here."""
-        if not self.ration.has_others(request.client):
+        if not self.ration.has_others(request.client, now_ms):
             return False
         assert request.point is not None
         return self._run_ms(request.point, request.images) > self._limit_ms(request, now_ms)
 
     def _most_together(self, first: Request, now_ms: float) -> int:
         """How many images make a batch that is not too long for others who are here."""
-        if not self.ration.has_others(first.client):
+        if not self.ration.has_others(first.client, now_ms):
             return self.max_batch
         assert first.point is not None
         limit, most = self._limit_ms(first, now_ms), self.max_batch

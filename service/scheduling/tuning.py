@@ -33,6 +33,9 @@ class Tuning:
     broken: float = 3.0
     """What a chance of 1 to break a promise costs, in accuracy: a lone request gives up three
     points of accuracy for one point of chance, up to the promise and not beyond."""
+    certain: float = 0.999
+    """A lone request with this chance to be in time at the most accurate point gets it: points are
+    further apart in accuracy than the chance that is missing."""
     best_effort: float = 0.9
     """From this chance on a request is let in without a promise, if engine time has no price."""
     likely: float = 0.5

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from san_core.preprocessing import ImageHeader
 from service.errors import ImpossibleBudgetError, NotReadyError, OverloadedError, ParameterError
 from service.latency.catalogue import Listing
-from service.latency.model import decode_scale, decode_work
 from service.request.request import Request
 from service.request.terms import Terms
 from service.scheduling.admission import Admission
@@ -106,19 +105,10 @@ def decide(request: Request, deployment: Deployment, images: list[Image], now_ms
 
 
 def decode_times(deployment: Deployment, images: list[Image]) -> Callable[[int], float]:
-    """Predicted time to decode all images of a request, by resolution.
-
-    There are many resolutions, but only four scales at which a JPEG is decoded.
-    """
-    known: dict[tuple[int, ...], float] = {}
-    coded = [(image.header, image.bytes) for image in images if image.header is not None]
-
-    def decode_ms(resolution: int) -> float:
-        at_least = deployment.least_side(resolution)
-        scales = tuple([decode_scale(header, at_least) for header, _ in coded])
-        if scales not in known:
-            works = [decode_work(header, size, at_least) for header, size in coded]
-            known[scales] = sum(map(deployment.model.decode_ms, works))
-        return known[scales]
-
-    return decode_ms
+    """Predicted time to decode all images of a request, by resolution."""
+    least_side, model = deployment.least_side, deployment.model
+    times = [model.decode_times(x.header, x.bytes) for x in images if x.header is not None]
+    if len(times) == 1:
+        only = times[0]
+        return lambda resolution: only.at(least_side(resolution))
+    return lambda resolution: sum(each.at(least_side(resolution)) for each in times)

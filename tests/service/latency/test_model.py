@@ -113,6 +113,17 @@ def test_jpegs_are_decoded_at_reduced_scale_and_the_work_says_so():
     assert decode_work(ImageHeader("PNG", 4000, 3000), 10, 110).decoded_megapixels == 12
 
 
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG"])
+@pytest.mark.parametrize("at_least", [64, 200, 500, 2000])
+def test_the_times_at_all_scales_are_those_of_each(image_format, at_least):
+    model, header = LatencyModel(measured()), ImageHeader(image_format, 1200, 900)
+    work = decode_work(header, 300_000, at_least)
+    for _ in range(20):
+        model.observe_decode(work, 30.0, alone=True)
+    times = model.decode_times(header, 300_000)
+    assert times.at(at_least) == pytest.approx(model.decode_ms(work))
+
+
 def test_a_larger_image_is_predicted_to_take_longer():
     model = LatencyModel(measured())
     small = decode_work(ImageHeader("JPEG", 500, 375), 50_000, 100)

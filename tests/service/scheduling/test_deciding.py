@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from service.latency.quantiles import Spreads
 from service.request.request import Idle
 from service.request.terms import OnMiss
+from service.scheduling import deciding
 from service.scheduling.deciding import Verdict, decide, options, share_ms
 from service.scheduling.schedule import Load
 from tests.service.scheduling.points import LISTINGS, listing, request, table
@@ -32,6 +33,17 @@ def test_a_lone_request_with_time_gets_the_most_accurate_point():
     found = asked(50.0)
     assert (found.verdict, resolution(found)) == (Verdict.SERVE, 224)
     assert "most accurate" in found.reason
+
+
+@given(st.floats(1, 200), st.sampled_from([0.0, 4.0]), st.floats(0, 0.05))
+def test_the_short_way_for_lone_requests_decides_as_the_long_one(budget_ms, running, rate):
+    load = Load(running_ms=running, rate=rate)
+    short = asked(budget_ms, load)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deciding, "_certain", lambda *_: None)
+        long = asked(budget_ms, load)
+    assert (short.verdict, short.reason, short.price) == (long.verdict, long.reason, long.price)
+    assert short.option == long.option
 
 
 @pytest.mark.parametrize(("budget_ms", "expected"), [(4.0, 64), (5.2, 128), (6.8, 160)])

@@ -72,3 +72,16 @@ def test_few_clients_are_remembered():
     assert len(ration._budgets) <= 256
     ration.came("late", 50.0, 5000.0)
     assert ration.limit_ms("other", 1.0, 5000.0) == 25.0
+
+
+def test_other_clients_count_for_two_seconds_after_their_last_request():
+    ration = Ration(0.99)
+    assert not ration.has_others("a", 0.0)
+    ration.came("a", 10.0, 0.0)
+    assert not ration.has_others("a", 0.0)
+    assert ration.has_others("b", 0.0)
+    ration.came("b", 10.0, 1000.0)
+    ration.came("a", 10.0, 1500.0)
+    assert ration.has_others("a", 2900.0)
+    assert not ration.has_others("a", 3600.0)
+    assert not ration.has_others("b", 3600.0)

@@ -71,7 +71,9 @@ _GPU_BATCH = 64
 _NICE = 3
 """Of every thread that computes: the event loop goes before them, with twice their share of a core
 that it needs. It hands out all work and refuses requests; behind busy decoders and engines
-a flood would starve it. All the same, as the threads of a network are as nice as its builder."""
+a flood would starve it. All the same, as the threads of a network are as nice as its builder. The
+engine's own thread is not nice: it hands batches to the network's threads, and while it waits for a
+core they rest."""
 
 
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
@@ -99,7 +101,7 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         schedule=Schedule(plan.decode, settings.max_batch),
         host=Host(cores, plan.decode),
         ledger=Ledger(),
-        engine_thread=Workers("engine", 1, nice=_NICE),
+        engine_thread=Workers("engine", 1),
         decoders=Workers("decode", plan.decode, nice=_NICE),
         large_decoder=Workers("large", 1, nice=5),
         loader=Workers("load", 1, nice=_NICE),

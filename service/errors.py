@@ -40,6 +40,7 @@ One middleware, `Problems`, turns each of them and anything unforeseen into RFC 
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any, ClassVar
 
 import orjson
@@ -344,11 +345,21 @@ class HttpError(ServiceError):
         return self._headers
 
 
+@cache
 def slug(kind: type[BaseException]) -> str:
     """``OverloadedError`` -> ``overloaded``: the name in `type`, in logs and in metrics."""
     name = kind.__name__.removesuffix("Error")
     words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
     return words.removeprefix("-")
+
+
+def status_and_slug(error: BaseException) -> tuple[int, str]:
+    """What an error is answered and counted as."""
+    if isinstance(error, ServiceError):
+        return error.status, slug(type(error))
+    if isinstance(error, SanError) and (found := _of_core(error)):
+        return found[0], slug(type(error))
+    return ServiceError.status, slug(ServiceError)
 
 
 class Problem:
@@ -357,17 +368,16 @@ class Problem:
     def __init__(self, error: BaseException, request_id: str | None) -> None:
         members: dict[str, Any] = {}
         self.headers: dict[str, str] = {}
+        self.status, self.slug = status_and_slug(error)
+        title, detail = ServiceError.title, str(error)
         if isinstance(error, ServiceError):
-            self.status, title, detail = error.status, error.title, str(error)
+            title = error.title
             members, self.headers = error.members(), error.headers()
         elif isinstance(error, SanError) and (found := _of_core(error)):
-            (self.status, title), detail = found, str(error)
+            title = found[1]
         else:
             # What went wrong inside is for the log; the client gets an id to quote.
-            error = ServiceError()
-            self.status, title = 500, ServiceError.title
             detail = "Something unforeseen went wrong; the log has it under this request id."
-        self.slug = slug(type(error))
         self.body = orjson.dumps(
             {
                 "type": f"urn:san-serve:problem:{self.slug}",

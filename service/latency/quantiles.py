@@ -56,9 +56,9 @@ class Learning:
     pause_ms: float = 100.0
     """Forgetting begins so long after an answer: while there are answers they steer."""
     roomier: float = 0.45
-    tighter: float = 0.3
     """How far outcomes move it at most: where noise breaks promises whatever is chosen, refusing
-    everybody would not keep them."""
+    everybody would not keep them. Never below the assumed spread: a calm second says nothing about
+    the flood that may follow it."""
 
 
 LEARNING = Learning()
@@ -219,7 +219,7 @@ class Outcomes:
         self.forget(now_ms)
         self._seen_ms = max(self._seen_ms, now_ms + LEARNING.pause_ms)
         centre = self._centre + LEARNING.outcome * (self.target - kept)
-        self._centre = max(-LEARNING.tighter, min(LEARNING.roomier, centre))
+        self._centre = max(0.0, min(LEARNING.roomier, centre))
 
 
 class Spreads:

@@ -59,6 +59,8 @@ class CostTable:
     """The point that buys the most accuracy per millisecond."""
     best: PointCost
     """The most accurate one that is no luxury."""
+    cheapest: PointCost
+    """The one that takes the least of the engine."""
 
     def price(self, share_ms: float) -> float:
         """Accuracy per millisecond that a share of so many milliseconds per image is worth."""
@@ -120,7 +122,15 @@ def make_table(
     floor = next(p for p in points if (p.unit_ms, p.accuracy) == hull[0])
     best = max((p for p in points if not p.luxury), key=lambda p: p.accuracy, default=points[-1])
     return CostTable(
-        tuple(points), hull, handover, busy_overhead, overhead, model.decode_pace, floor, best
+        tuple(points),
+        hull,
+        handover,
+        busy_overhead,
+        overhead,
+        model.decode_pace,
+        floor,
+        best,
+        min(points, key=lambda p: p.unit_ms),
     )
 
 
@@ -149,7 +159,7 @@ def _hull(points: Sequence[PointCost]) -> tuple[tuple[float, float], ...]:
     plain = [p for p in points if not p.luxury] or list(points)
     left = sorted({(p.unit_ms, p.accuracy) for p in plain}, key=lambda x: (x[0], -x[1]))
     best_slope = max(accuracy / ms for ms, accuracy in left)
-    near = [x for x in left if x[1] / x[0] >= (1.0 - TUNING.thin) * best_slope]
+    near = [x for x in left if x[1] / x[0] >= (1.0 - TUNING.floor) * best_slope]
     corner = max(near, key=lambda x: x[1])
     found = [corner]
     while True:

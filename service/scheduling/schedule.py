@@ -7,7 +7,7 @@ then by deadline.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import exp
@@ -171,19 +171,20 @@ class Schedule:
         if not inside or (len(inside) == 1 and inside[0] is request):
             # What may run is the service's own work.
             return Load(running_ms=running, rate=self.rate)
-        mine = urgency(request)
+        first = bisect_right(inside, urgency(request), key=urgency)
         engine = least = decode = spare = 0.0
-        waiting = 0
-        for other in inside:
+        waiting, behind = 0, request.behind
+        for place, other in enumerate(inside):
             if other is request or other.state is State.RUNNING:
                 continue
-            if urgency(other) <= mine:
+            if place < first:
                 engine += other.work_ms
                 least += other.least_ms
                 decode += other.decode_ms
-            if other.behind == request.behind:
+            if other.behind == behind:
                 waiting += other.images
-                spare += other.images * max(0.0, other.due_ms - now_ms)
+                if other.due_ms > now_ms:
+                    spare += other.images * (other.due_ms - now_ms)
         rate, part = self.rate, 1.0
         if self._behind:
             rate_within, part_within = self._within

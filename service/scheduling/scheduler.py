@@ -123,7 +123,7 @@ class Scheduler:
         load = self.schedule.load(request, now_ms)
         if load.alone:
             return None
-        cost = min(table.points, key=lambda c: c.unit_ms)
+        cost = table.cheapest
         least, left = cost.run_ms(request.images) + table.overhead_ms, request.left_ms(now_ms)
         total = load.least_ms + table.handover_ms + least
         alone, busy = self.whole.alone, self.whole.loaded(behind=request.behind)
@@ -424,7 +424,8 @@ class Scheduler:
         elif request.promised and not alone:
             # A flood's first requests came before it was known as one.
             behind = request.behind or self.schedule.is_behind(request.client)
-            self.whole.loaded(behind=behind).learn(now_ms, kept=kept)
+            client_ms = now_ms + TUNING.unseen * request.allowed_ms
+            self.whole.loaded(behind=behind).learn(now_ms, kept=ran and request.in_time(client_ms))
         if not request.alone and request.after_ms:
             self.running.learn(now_ms, (now_ms - request.dispatched_ms) / request.after_ms)
         if request.promised and request.terms.budget_ms is not None:

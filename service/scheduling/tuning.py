@@ -24,8 +24,11 @@ class Tuning:
     idle_memory_ms: float = 400.0
     """Over how much idle time it is forgotten: a second after a burst, a tenth of it is left."""
     thin: float = 0.05
-    """What differs by less counts as equal: of the points with the most accuracy per millisecond
-    the most accurate one is the floor, of the batches that get the most done the shortest runs."""
+    """Of the batches that get as much done, within this part, the shortest runs."""
+    floor: float = 0.02
+    """Of the points with the most accuracy per millisecond, within this part, the most accurate one
+    is the floor. Times are known to a few percent, and a flood gets more answers below than above
+    the best (`--real`)."""
     clients_ms: float = 500.0
     """Over how much time a client's share of the engine is taken."""
     lookahead: int = 4
@@ -38,6 +41,9 @@ class Tuning:
     further apart in accuracy than the chance that is missing."""
     best_effort: float = 0.9
     """From this chance on a request is let in without a promise, if engine time has no price."""
+    unseen: float = 0.04
+    """Part of a budget that passes under load before a request is read and after its answer is
+    written, in buffers and on the client's side: 99 of 100 answers are aimed at the rest."""
     likely: float = 0.5
     """A request that nothing was promised to keeps its place in the queue from this chance on."""
     room: float = 1.5

@@ -12,7 +12,7 @@ from service.serving.choosing import Image, decode_times
 
 _TYPICAL = ImageHeader("JPEG", 500, 375)
 _TYPICAL_BYTES = 50_000
-_HOLDS_MS, _IDLE_HOLDS_MS = 5.0, 100.0
+_HOLDS_MS, _IDLE_HOLDS_MS = 10.0, 100.0
 """How long a report holds: many answers a second share one. With no other request inside it
 changes only as fast as the service learns, and a lone client should not wait for it."""
 _RATE_MS = 1000.0

@@ -22,7 +22,7 @@ from service.errors import (
     ImpossibleBudgetError,
     NotReadyError,
     OverloadedError,
-    Problem,
+    status_and_slug,
 )
 from service.images.decoder import DecodeJob, Decoder, are_quick
 from service.images.header import Header
@@ -335,9 +335,8 @@ def _again(request: Request, known: Known, deployment: Deployment, now_ms: float
 
 def _blame(record: Request, error: Exception) -> None:
     """Say in the record how the request ended, and why."""
-    problem = Problem(error, record.request_id)
-    record.outcome, record.error = _outcome(error, problem.status), problem.slug
-    record.status, record.reason = problem.status, str(error)
+    record.status, record.error = status_and_slug(error)
+    record.outcome, record.reason = _outcome(error, record.status), str(error)
 
 
 def _outcome(error: Exception, status: int) -> Outcome:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from service.errors import OverloadedError, Problem
+from service.errors import OverloadedError, status_and_slug
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.recent import Recent
 
@@ -53,7 +53,7 @@ class ClientLimits:
 
     def penalty_s(self, client: str, error: Exception) -> float:
         """Count a refusal that is the client's own fault; how long it should wait to hear it."""
-        if not (getattr(error, "own", False) or Problem(error, None).status in _FAULTS):
+        if not (getattr(error, "own", False) or status_and_slug(error)[0] in _FAULTS):
             return 0.0
         self._refusals.add(client, 1.0)
         return min(_LONGEST_S, _STEP_S * max(0.0, self._refusals.of(client) - _FREE_REFUSALS))

@@ -60,6 +60,12 @@ class Curve:
     sizes: tuple[int, ...]
     ms: tuple[float, ...]
 
+    @property
+    def unit_ms(self) -> float:
+        """An image's time at the batch size that gets the most done: it is taken over longer runs
+        than that of a single image, so noise does not hide which network is the faster one."""
+        return min(ms / size for size, ms in zip(self.sizes, self.ms, strict=True))
+
     def at(self, batch: int) -> float:
         """The time of a batch; beyond the largest measured size, proportional to it."""
         if batch <= self.sizes[0]:

@@ -126,7 +126,7 @@ class Deployment:
         self.frontier = tuple(
             frontier(
                 self.catalogue.worth_building(),
-                lambda x: (self.model.curve(x.shape).at(1), x.rank),
+                lambda x: (self.model.curve(x.shape).unit_ms, x.rank),
             )
         )
         self.scheduler.frontier = self.frontier

@@ -106,6 +106,11 @@ def test_between_measured_resolutions_time_is_straight_over_pixels():
     assert model.curve((40, "int8")).at(1) == 1.5
 
 
+def test_an_images_time_is_that_of_the_batch_that_gets_the_most_done():
+    assert Curve((1, 2, 4), (2.0, 2.4, 6.0)).unit_ms == 1.2
+    assert Curve((1,), (2.0,)).unit_ms == 2.0
+
+
 def test_jpegs_are_decoded_at_reduced_scale_and_the_work_says_so():
     header = ImageHeader("JPEG", 4000, 3000)
     assert decode_work(header, 10, 110).decoded_megapixels == pytest.approx(12 / 64)

@@ -71,9 +71,9 @@ def _lognormal(deviation: float) -> tuple[float, ...]:
 PRIOR = _lognormal(0.13)
 """Spread before anything was seen: one in a hundred takes 1.35 times its predicted median, as with
 one client on a host that nobody else uses (`python -m benchmarks.budgets`)."""
-BUSY_DEVIATION = 0.15
-"""The same under load, as a deviation of the logarithm: one in a hundred takes 1.4 times as long as
-what is before it could be squeezed into."""
+BUSY_DEVIATION = 0.2
+"""The same under load, as a deviation of the logarithm: one in a hundred takes 1.6 times as long as
+what is before it could be squeezed into, as in the first tenth of a second of a flood."""
 
 
 class Factor:

@@ -15,21 +15,20 @@ from san_core.bundle import load as load_bundle
 from san_core.network.network_config import NetworkConfig
 from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from training.config import Recipe
+from training.config import Recipe, dump_toml
 from training.data.folder import ImageFolder, index_training
 from training.data.loader import Normaliser, TrainingLoader
 from training.data.order import Order
 from training.data.samples import TrainingSamples
-from training.distributed import Group
 from training.errors import CheckpointError, RecipeError
 from training.evaluation.probes import Measurement, Probe, measure
 from training.export import accuracy_entry, export, provenance
-from training.interrupt import stop_on_signal
 from training.loop import checkpoint, curves
 from training.loop.objective import MixedScale, Objective
 from training.loop.progress import ProgressBar
 from training.loop.trainer import Trainer
-from training.recipe_file import dump_toml
+from training.runtime.distributed import Group
+from training.runtime.interrupt import stop_on_signal
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from typing import Any
 from san_core.command_line import given_fields
 from training.config import Recipe, add_recipe_arguments, load_recipe, make_recipe
 from training.data.folder import index_training
-from training.distributed import joined_group
 from training.errors import RecipeError
 from training.loop import checkpoint
-from training.memory import keep_freed_memory
 from training.run import Task, from_bundle, from_scratch, train
+from training.runtime.distributed import joined_group
+from training.runtime.memory import keep_freed_memory
 
 HELP = """Teach a lifted network smaller image sizes, or train one from labelled images.
 

@@ -32,12 +32,12 @@ from training.data.mixing import MixedSamples, ResolutionDraw, SteppedOrder
 from training.distil.blend import keep_best, keep_native
 from training.distil.depthwise import use_fast_depthwise
 from training.distil.temper import temper
-from training.distributed import Group
 from training.errors import RecipeError
 from training.export import stored_type
 from training.lift.native import kept_from, native_resolution, pupils
 from training.loop.objective import Batch, Objective, Parts, Passes
 from training.run import Task, check_as_bundle, recipe_fields, trainable, trained_scores
+from training.runtime.distributed import Group
 
 _TEMPERED_ON = 64
 """Images on which the confidence of each resolution is set before training."""

@@ -18,13 +18,13 @@ from training.config import Recipe, load_recipe, make_recipe
 from training.data.folder import index_unlabelled
 from training.data.mixing import ResolutionDraw
 from training.distil import distil
-from training.distributed import Group
 from training.errors import DataError, RecipeError
 from training.export import stored_type
 from training.lift.lift import lift
 from training.loop import runlog
 from training.loop.objective import Batch, Passes
 from training.run import Task, recipe_fields
+from training.runtime.distributed import Group
 
 RESOLUTIONS = (64, 48, 32)
 CLASSES = ("a", "b", "c")

@@ -271,19 +271,12 @@ def _draw_curves(folder: Path) -> None:
         log.warning("The curves were not drawn (%s); try again: san report curves RUN.", error)
 
 
-def _loader(
-    task: Task, recipe: Recipe, group: Group, resolutions: tuple[int, ...]
+def loader_of(
+    samples: TrainingSamples, recipe: Recipe, group: Group, kind: type[Order] = Order
 ) -> TrainingLoader:
-    samples = TrainingSamples(
-        task.training,
-        resolutions,
-        seed=recipe.seed,
-        area=recipe.crop_area,
-        flip=recipe.flip,
-        interpolation=task.preprocessing.interpolation,
-    )
-    order = Order(
-        len(task.training),
+    """Return what loads the samples in the recipe's batches, shuffled by its seed."""
+    order = kind(
+        len(samples.folder),
         recipe.batch_size,
         recipe.accumulate,
         group.size,
@@ -299,3 +292,17 @@ def _loader(
         workers=recipe.workers,
         max_unreadable=recipe.max_unreadable,
     )
+
+
+def _loader(
+    task: Task, recipe: Recipe, group: Group, resolutions: tuple[int, ...]
+) -> TrainingLoader:
+    samples = TrainingSamples(
+        task.training,
+        resolutions,
+        seed=recipe.seed,
+        area=recipe.crop_area,
+        flip=recipe.flip,
+        interpolation=task.preprocessing.interpolation,
+    )
+    return loader_of(samples, recipe, group)

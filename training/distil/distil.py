@@ -36,7 +36,14 @@ from training.errors import RecipeError
 from training.export import stored_type
 from training.lift.native import kept_from, native_resolution, pupils
 from training.loop.objective import Batch, Objective, Parts, Passes
-from training.run import Task, check_as_bundle, recipe_fields, trainable, trained_scores
+from training.run import (
+    Task,
+    check_as_bundle,
+    loader_of,
+    recipe_fields,
+    trainable,
+    trained_scores,
+)
 from training.runtime.distributed import Group
 
 _TEMPERED_ON = 64
@@ -227,21 +234,7 @@ def _loader(task: Task, draw: ResolutionDraw, recipe: Recipe, group: Group) -> T
         mixup=recipe.mixup,
         cutmix=recipe.cutmix,
     )
-    order = SteppedOrder(
-        len(task.training),
-        recipe.batch_size,
-        recipe.accumulate,
-        group.size,
-        group.rank,
-        recipe.seed,
-    )
-    return TrainingLoader(
-        samples,
-        order,
-        device=group.device,
-        workers=recipe.workers,
-        max_unreadable=recipe.max_unreadable,
-    )
+    return loader_of(samples, recipe, group, SteppedOrder)
 
 
 def _told(

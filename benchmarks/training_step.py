@@ -28,7 +28,7 @@ from san_core.network.network_config import NetworkConfig
 from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from training.loop.gradients import FlatGradients
 from training.loop.objective import Batch, MixedScale, Passes
-from training.memory import keep_freed_memory
+from training.runtime.memory import keep_freed_memory
 
 CLASSES = 100
 TIME_BOUND, MEMORY_BOUND = 1.15, 1.25

@@ -58,19 +58,20 @@ class AsyncClient:
 
     async def classify_many(
         self, images: Iterable[Image], *, in_flight: int = 8, **terms: Unpack[calls.Terms]
-    ) -> list[answers.Answer | SanClientError]:
+    ) -> list[answers.Answer | SanClientError | OSError]:
         """Classify images, at most `in_flight` at a time, each with the budget to itself.
 
-        The answers come in the order of the images; in place of one that failed is its error.
+        The answers come in the order of the images; in place of one that failed, or of a file that
+        cannot be read, is its error.
         """
-        found: dict[int, answers.Answer | SanClientError] = {}
+        found: dict[int, answers.Answer | SanClientError | OSError] = {}
         coming = iter(enumerate(images))
 
         async def work() -> None:
             for row, image in coming:
                 try:
                     found[row] = await self.classify(image, **terms)
-                except SanClientError as error:
+                except (SanClientError, OSError) as error:
                     found[row] = error
 
         async with anyio.create_task_group() as group:

@@ -58,16 +58,17 @@ class Client:
 
     def classify_many(
         self, images: Iterable[Image], *, in_flight: int = 8, **terms: Unpack[calls.Terms]
-    ) -> list[answers.Answer | SanClientError]:
+    ) -> list[answers.Answer | SanClientError | OSError]:
         """Classify images, at most `in_flight` at a time, each with the budget to itself.
 
-        The answers come in the order of the images; in place of one that failed is its error.
+        The answers come in the order of the images; in place of one that failed, or of a file that
+        cannot be read, is its error.
         """
 
-        def one(image: Image) -> answers.Answer | SanClientError:
+        def one(image: Image) -> answers.Answer | SanClientError | OSError:
             try:
                 return self.classify(image, **terms)
-            except SanClientError as error:
+            except (SanClientError, OSError) as error:
                 return error
 
         with ThreadPoolExecutor(max_workers=in_flight) as pool:

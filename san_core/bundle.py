@@ -365,7 +365,11 @@ def load(path: Path | str | None = None, device: str | torch.device = "cpu") -> 
     The file is memory-mapped. On the CPU float32 tensors stay in the mapping, shared by every
     process that loads the same file; half precision is widened to float32.
     """
-    import torch
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        message = "A network to classify with needs torch: pip install 'san-serve[torch]'."
+        raise ModuleNotFoundError(message, name=error.name) from error
 
     bundle = read(path, mapped=True)
     bundle.network.to(device)

@@ -1,7 +1,9 @@
 """The recipe: every choice of a training run, typed, from TOML, overridable field by field."""
 
 import argparse
+import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -145,6 +147,17 @@ def load_recipe(name_or_path: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"The recipe {path} is not valid TOML: {error}.") from error
+
+
+def dump_toml(fields: Mapping[str, Any]) -> str:
+    """Write a recipe's fields as TOML, so that a run's own recipe can be used again."""
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    return json.dumps(value)  # the same as TOML for strings, numbers and booleans
 
 
 def make_recipe(*layers: dict[str, Any]) -> Recipe:

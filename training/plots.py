@@ -1,5 +1,6 @@
 """Figures, drawn without a display."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ def new_figure(rows: int, columns: int, width: float, height: float) -> tuple[An
         from matplotlib.figure import Figure
     except ImportError as error:
         raise DataError("Figures need matplotlib: pip install 'san-serve[training]'.") from error
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of every font it finds
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)

@@ -15,21 +15,20 @@ from san_core.bundle import load as load_bundle
 from san_core.network.network_config import NetworkConfig
 from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
-from training.config import Recipe
+from training.config import Recipe, dump_toml
 from training.data.folder import ImageFolder, index_training
 from training.data.loader import Normaliser, TrainingLoader
 from training.data.order import Order
 from training.data.samples import TrainingSamples
-from training.distributed import Group
 from training.errors import CheckpointError, RecipeError
 from training.evaluation.probes import Measurement, Probe, measure
 from training.export import accuracy_entry, export, provenance
-from training.interrupt import stop_on_signal
 from training.loop import checkpoint, curves
 from training.loop.objective import MixedScale, Objective
 from training.loop.progress import ProgressBar
 from training.loop.trainer import Trainer
-from training.recipe_file import dump_toml
+from training.runtime.distributed import Group
+from training.runtime.interrupt import stop_on_signal
 
 log = logging.getLogger(__name__)
 
@@ -272,19 +271,12 @@ def _draw_curves(folder: Path) -> None:
         log.warning("The curves were not drawn (%s); try again: san report curves RUN.", error)
 
 
-def _loader(
-    task: Task, recipe: Recipe, group: Group, resolutions: tuple[int, ...]
+def loader_of(
+    samples: TrainingSamples, recipe: Recipe, group: Group, kind: type[Order] = Order
 ) -> TrainingLoader:
-    samples = TrainingSamples(
-        task.training,
-        resolutions,
-        seed=recipe.seed,
-        area=recipe.crop_area,
-        flip=recipe.flip,
-        interpolation=task.preprocessing.interpolation,
-    )
-    order = Order(
-        len(task.training),
+    """Return what loads the samples in the recipe's batches, shuffled by its seed."""
+    order = kind(
+        len(samples.folder),
         recipe.batch_size,
         recipe.accumulate,
         group.size,
@@ -300,3 +292,17 @@ def _loader(
         workers=recipe.workers,
         max_unreadable=recipe.max_unreadable,
     )
+
+
+def _loader(
+    task: Task, recipe: Recipe, group: Group, resolutions: tuple[int, ...]
+) -> TrainingLoader:
+    samples = TrainingSamples(
+        task.training,
+        resolutions,
+        seed=recipe.seed,
+        area=recipe.crop_area,
+        flip=recipe.flip,
+        interpolation=task.preprocessing.interpolation,
+    )
+    return loader_of(samples, recipe, group)

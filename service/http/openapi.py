@@ -40,7 +40,7 @@ the service asks for them, go into `Authorization: Bearer KEY` or `X-API-Key: KE
 """.strip()
 
 TAGS = [
-    {"name": "classify", "description": "The service itself."},
+    {"name": "classify", "description": "Images in, classes out, within a budget."},
     {"name": "resolutions", "description": "What this host can offer, and what it would choose."},
     {"name": "feedback", "description": "Ground truth that arrives later."},
     {"name": "operations", "description": "Probes, metrics, reload."},

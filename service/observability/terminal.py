@@ -76,10 +76,11 @@ def request_line(facts: dict[str, Any]) -> str:
     colour = _RED
     if status == 200:
         colour = _GREEN if facts.get("met", True) else _YELLOW
-    parts = [f"{colour}{status}{_PLAIN}", f"{total:7.1f} ms"]
+    left = facts.get("error") == "disconnected"
+    parts = [f"{colour}{'---' if left else status}{_PLAIN}", f"{total:7.1f} ms"]
     if "budget_ms" in facts:
         kept = " (missed)" if status == 200 and not facts.get("met") else ""
-        parts.append(f"of {facts['budget_ms']:g}{kept}")
+        parts.append(f"of {round(facts['budget_ms'], 1):g}{kept}")
     if "resolution" in facts:
         parts.append(f"{facts['resolution']} px {facts['precision']}")
         if status == 200:
@@ -87,6 +88,8 @@ def request_line(facts: dict[str, Any]) -> str:
                 f"{_DIM}decode {facts['decode_ms']:.1f}, wait {facts['queue_ms']:.1f}, "
                 f"run {facts['forward_ms']:.1f}{_PLAIN}"
             )
-    if facts.get("error"):
+    if left:
+        parts.append("the client left")
+    elif facts.get("error"):
         parts.append(f"{facts['error']}: {facts.get('reason') or ''}".rstrip(": "))
     return "  ".join(parts)

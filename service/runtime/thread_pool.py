@@ -99,7 +99,9 @@ class Workers:
     def _work(self) -> None:
         if self._nice:
             with suppress(OSError, AttributeError):  # Linux lets a thread be nice on its own
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
+                # Root could make it less nice than the process: `nice -n 10 san serve`.
+                niceness = max(self._nice, os.getpriority(os.PRIO_PROCESS, 0))
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
         while self._wake.get():
             job = heapq.heappop(self._heap)[2]
             self._begun[threading.get_ident()] = time.monotonic()

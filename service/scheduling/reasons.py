@@ -24,6 +24,8 @@ def _name(option: Option) -> str:
 
 
 def _budget(request: Request, now_ms: float) -> str:
+    if request.terms.budget_ms is None:
+        return f"the {request.allowed_ms:g} ms that requests without a budget may take"
     spent = request.spent_ms(now_ms)
     gone = f" ({spent:.1f} ms already gone)" if spent >= 1 else ""
     return f"{request.allowed_ms:g} ms{gone}"
@@ -108,6 +110,9 @@ def impossible(request: Request, fastest: Option, now_ms: float) -> str:
 
 def late(request: Request, option: Option, now_ms: float) -> str:
     """It is answered although it will hardly be in time."""
+    if request.terms.budget_ms is None:
+        pinned = "The client pinned" if request.terms.resolution else "No budget was given:"
+        return f"{pinned} {_name(option)} (predicted {option.total_ms:.1f} ms)."
     return (
         f"No point meets {_budget(request, now_ms)} reliably: {_name(option)} is in time in "
         f"{100 * option.in_time:.0f} of 100 cases (predicted {option.total_ms:.1f} ms)."

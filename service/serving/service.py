@@ -241,8 +241,8 @@ class Service:
         # What is loaded by now lives as long as the process: the collector need not look again.
         gc.collect()
         gc.freeze()
-        self.on_ready()
         self.rollout.note("served", deployment)
+        self.on_ready()
         if self.settings.candidate is not None:
             await self.load_candidate(self.settings.candidate, self.settings.canary)
 

@@ -10,7 +10,8 @@ from san_core.preprocessing import Preprocessing
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (375, 500), (64, 64), (4032, 3024)])
 def test_the_page_crops_as_the_preprocessing_does(page, width, height):
     box = page.evaluate(
-        "async ([w, h]) => (await import('/assets/crop.js')).cropBox(w, h, 0.875)", [width, height]
+        "async ([w, h]) => (await import('/assets/cards/crop.js')).cropBox(w, h, 0.875)",
+        [width, height],
     )
     left, top, right, bottom = Preprocessing().box(width, height, 224)
     assert (box["left"], box["top"]) == pytest.approx((left, top))
@@ -21,7 +22,7 @@ def test_the_page_crops_as_the_preprocessing_does(page, width, height):
 def test_slider_positions_and_budgets_match(page):
     budgets = page.evaluate(
         """async () => {
-          const { budgetAt, positionOf } = await import("/assets/scale.js");
+          const { budgetAt, positionOf } = await import("/assets/basics/scale.js");
           const positions = Array.from({ length: 251 }, (_, i) => 4 * i);
           return positions.map((p) => [p, budgetAt(p), positionOf(budgetAt(p))]);
         }"""
@@ -36,7 +37,7 @@ def test_slider_positions_and_budgets_match(page):
 def test_more_budget_never_buys_less_accuracy(page):
     accuracies = page.evaluate(
         """async () => {
-          const { choose } = await import("/assets/choice.js");
+          const { choose } = await import("/assets/calls/choice.js");
           const point = (resolution, ms, top1, cold_ms) => ({
             resolution, mode: "proxy", precision: "float", frontier: true,
             smallest_budget_ms: ms, cold_ms, accuracy: { top1 },
@@ -58,7 +59,7 @@ def test_more_budget_never_buys_less_accuracy(page):
 def test_of_points_that_are_about_as_accurate_the_faster_one_is_shown(page):
     shown = page.evaluate(
         """async () => {
-          const { servedSizes } = await import("/assets/choice.js");
+          const { servedSizes } = await import("/assets/calls/choice.js");
           const point = (resolution, precision, ms, top1, frontier = true, cached = true) => ({
             resolution, precision, mode: "proxy", frontier, cached, smallest_budget_ms: ms,
             cold_ms: 0, accuracy: { top1 },
@@ -76,7 +77,7 @@ def test_of_points_that_are_about_as_accurate_the_faster_one_is_shown(page):
 def test_a_load_plan_is_bounded_whatever_is_typed(page):
     plans = page.evaluate(
         """async () => {
-          const { boundedPlan } = await import("/assets/load-stats.js");
+          const { boundedPlan } = await import("/assets/panels/load-stats.js");
           return [[1e9, 1e9], [-3, 0], [NaN, NaN], [50, 8]].map(([rate, seconds]) =>
             boundedPlan({ rate, seconds, budgets: [] }));
         }"""
@@ -89,7 +90,7 @@ def test_a_load_plan_is_bounded_whatever_is_typed(page):
 def test_quantiles_are_by_rank(page):
     found = page.evaluate(
         """async () => {
-          const { quantile } = await import("/assets/load-stats.js");
+          const { quantile } = await import("/assets/panels/load-stats.js");
           const values = Array.from({ length: 100 }, (_, i) => 100 - i);
           return [0, 0.5, 0.99, 1].map((q) => quantile(values, q)).concat([quantile([], 0.5)]);
         }"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -36,6 +37,27 @@ def test_a_sweep_shows_every_resolution_and_where_the_answer_changes(page):
     for cell, expected in zip(cells.all(), RUN_MS.values(), strict=True):
         assert milliseconds(cell.locator(".meta").first.inner_text()) >= expected
     expect(page.locator("#history .past")).to_have_count(5)
+
+
+def test_a_sweep_waits_when_the_service_is_busy(page, visitor):
+    visitor.allowed = ("status of 429",)
+    refused = []
+
+    def refuse_twice(route):
+        if len(refused) == 2:
+            return route.fallback()
+        refused.append(route.request.url)
+        body = {"title": "Overloaded", "detail": "Not ready.", "retry_after_ms": 300}
+        return route.fulfill(
+            status=429, content_type="application/problem+json", body=json.dumps(body)
+        )
+
+    page.route("**/classify*", refuse_twice)
+    page.get_by_role("button", name="Run the sweep").click()
+    expect(page.locator("#sweep-summary")).to_contain_text("asked again in 1 s")
+    expect(page.locator("#sweep-summary")).to_contain_text("The answer changes once")
+    expect(page.locator("#strip li.pending")).to_have_count(0)
+    assert refused[0] == refused[1]
 
 
 def test_another_picture_clears_the_strip(page):

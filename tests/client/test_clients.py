@@ -178,6 +178,9 @@ def test_many_images_keep_their_order_and_their_errors(make):
     assert isinstance(found[2], BadImageError)
     assert all(request.url.params["top_k"] == "2" for request in script.requests)
     assert make(Script()).classify_many([]) == []
+    missing, there = make(Echo(None)).classify_many(["missing.jpg", b"a"])
+    assert isinstance(missing, FileNotFoundError)
+    assert there.request_id == "a"
 
 
 def test_overload_is_waited_out_within_the_budget(make):

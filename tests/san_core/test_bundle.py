@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -335,6 +336,13 @@ def test_three_lines_from_loading_to_a_prediction(tmp_path):
     assert len(bundle.classify((tmp_path / "a.png").read_bytes(), resolution=64, top_k=3)) == 3
     with pytest.raises(AttributeError, match="no attribute 'unload'"):
         san_core.unload  # noqa: B018
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'san-serve\[torch\]'") as found:
+        load()
+    assert found.value.name == "torch"
 
 
 def test_a_bundle_of_a_regnet_is_loaded_again(manifest: Manifest, tmp_path: Path) -> None:

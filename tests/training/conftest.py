@@ -9,7 +9,7 @@ from torch import nn
 
 from san_core.network.network_config import MetaLearnerKind, NetworkConfig
 from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
-from training.distributed import Group
+from training.runtime.distributed import Group
 
 CLASSES = ("circle", "stripes", "checks")
 ARCHITECTURE = "shufflenet_v2_x0_5"

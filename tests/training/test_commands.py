@@ -8,6 +8,7 @@ import torch
 
 from san_cli.__main__ import COMMANDS, dispatch
 from san_core import bundle
+from san_core.errors import BundleNotFoundError
 from san_core.mode import Mode
 from tests.training.conftest import ARCHITECTURE
 from training.commands import calibrate, evaluate, report, train
@@ -64,6 +65,15 @@ def test_what_train_refuses(tmp_path: Path, data: Path) -> None:
         call(train, "--output", tmp_path, "--data", data, "--baseline")
     with pytest.raises(DataError, match="nowhere"):
         call(train, "--output", tmp_path, "--data", tmp_path / "nowhere")
+
+
+def test_a_run_is_announced_once_it_can_begin(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level("INFO"), pytest.raises(BundleNotFoundError):
+        call(train, "--from", "missing.safetensors", "--images", tmp_path)
+    assert caplog.messages == []
 
 
 def test_a_baseline_is_one_network_with_kernels_of_its_own(data: Path, tmp_path: Path) -> None:

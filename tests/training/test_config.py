@@ -8,12 +8,12 @@ from san_core.command_line import given_fields
 from training.config import (
     Recipe,
     add_recipe_arguments,
+    dump_toml,
     load_recipe,
     make_recipe,
     recipe_names,
 )
 from training.errors import RecipeError
-from training.recipe_file import dump_toml
 
 
 def test_every_recipe_that_comes_along_is_valid() -> None:

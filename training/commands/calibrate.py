@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 from san_core import bundle as bundles
-from training.commands.options import add_target, at_least, resolutions, target_of
+from training.commands.options import add_limit, add_machine, add_target, resolutions, target_of
 from training.data.folder import index_unlabelled
-from training.distributed import choose_device
 from training.evaluation.calibrate import calibrate_all, images_at
 from training.export import stored_type
+from training.runtime.distributed import choose_device
 
 HELP = """Calibrate batch norm at more image sizes, for the mode `ideal`.
 
@@ -31,20 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="image sizes to calibrate",
     )
     add_target(parser)
-    parser.add_argument(
-        "--limit",
-        type=at_least(0),
-        default=2000,
-        metavar="N",
-        help="images to use; 0 is all (default: 2000)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=at_least(-1),
-        default=-1,
-        help="processes that decode (default: -1, by cores)",
-    )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add_limit(parser, 2000)
+    add_machine(parser)
 
 
 def run(args: argparse.Namespace) -> int:

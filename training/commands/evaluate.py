@@ -14,15 +14,22 @@ from san_core.bundle import Bundle, replace_accuracy
 from san_core.errors import BundleError
 from san_core.frontier import Precision
 from san_core.mode import Mode
-from training.commands.options import add_target, at_least, resolutions, target_of
+from training.commands.options import (
+    add_limit,
+    add_machine,
+    add_target,
+    at_least,
+    resolutions,
+    target_of,
+)
 from training.data.folder import ImageFolder, index_for_classes, validation_root
-from training.distributed import Group, joined_group
 from training.errors import RecipeError
 from training.evaluation.calibrate import calibrate_all, calibration_images
 from training.evaluation.evaluate import Engine, Evaluation, evaluate
 from training.export import accuracy_entry, stored_type
 from training.report import evaluation_page
 from training.report.markdown import with_interval
+from training.runtime.distributed import Group, joined_group
 
 HELP = """Measure the accuracy of a bundle at every image size.
 
@@ -78,21 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="calibrate `ideal` on N images of DATA/train first (default: 0, do not)",
     )
-    parser.add_argument(
-        "--limit",
-        type=at_least(0),
-        default=0,
-        metavar="N",
-        help="images to use; 0 is all (default: 0)",
-    )
+    add_limit(parser, 0)
     parser.add_argument(
         "--batch-size", type=at_least(1), default=64, help="images at once (default: 64)"
-    )
-    parser.add_argument(
-        "--workers",
-        type=at_least(-1),
-        default=-1,
-        help="processes that decode (default: -1, by cores)",
     )
     parser.add_argument(
         "--max-unreadable",
@@ -100,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=100,
         help="broken files to skip (default: 100)",
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda or auto (default: auto)")
+    add_machine(parser, device="auto")
 
 
 def _modes(text: str) -> list[Mode]:

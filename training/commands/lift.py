@@ -16,7 +16,6 @@ from san_core.preprocessing import Preprocessing
 from san_core.resolution import check_resolution, check_trained
 from training.commands.options import at_least, resolutions
 from training.data.folder import index_for_classes, validation_root
-from training.distributed import Group
 from training.errors import PretrainedError
 from training.evaluation.accuracy import Score
 from training.evaluation.probes import Probe, measure
@@ -30,6 +29,7 @@ from training.lift.pretrained import (
     native_of,
     read_pretrained,
 )
+from training.runtime.distributed import Group
 
 EXAMPLES = """examples:
   san lift --arch resnet50 --weights resnet50.pth --classes imagenet -o lifted.safetensors

@@ -40,6 +40,34 @@ def add_target(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     where.add_argument("--in-place", action="store_true", help="change BUNDLE itself")
 
 
+def add_limit(parser: argparse.ArgumentParser, default: int) -> None:
+    """Declare how many images are used."""
+    parser.add_argument(
+        "--limit",
+        type=at_least(0),
+        default=default,
+        metavar="N",
+        help="images to use; 0 is all (default: %(default)s)",
+    )
+
+
+def add_machine(parser: argparse.ArgumentParser, device: str = "cpu") -> None:
+    """Declare what decodes and what computes."""
+    parser.add_argument(
+        "--workers",
+        type=at_least(-1),
+        default=-1,
+        metavar="N",
+        help="processes that decode; -1 goes by the cores (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--device",
+        default=device,
+        metavar="DEVICE",
+        help="cpu, cuda, or auto for the best there is (default: %(default)s)",
+    )
+
+
 def target_of(args: argparse.Namespace) -> Path:
     """The file that the bundle is to be written to."""
     path: Path = args.bundle if args.in_place else args.output

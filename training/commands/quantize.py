@@ -11,13 +11,13 @@ import torch
 from san_core import bundle as bundles
 from san_core.main_network.folding import FoldedArchitecture
 from san_core.main_network.quantization import PREFIX, quantisable, to_extras
-from training.commands.options import add_target, at_least, target_of
+from training.commands.options import add_limit, add_machine, add_target, target_of
 from training.data.folder import index_unlabelled
-from training.distributed import choose_device
 from training.errors import RecipeError
 from training.evaluation.calibrate import images_at
 from training.evaluation.quantize import calibrate_ranges, sensitivities
 from training.export import stored_type
+from training.runtime.distributed import choose_device
 
 HELP = """Add int8 to a bundle, so that the service may use it where it is faster.
 
@@ -35,13 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the bundle to start from")
     parser.add_argument("--images", type=Path, required=True, metavar="DIR", help="any images")
     add_target(parser)
-    parser.add_argument(
-        "--limit",
-        type=at_least(0),
-        default=256,
-        metavar="N",
-        help="images to use; 0 is all (default: 256)",
-    )
+    add_limit(parser, 256)
     parser.add_argument(
         "--noise",
         type=float,
@@ -53,13 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-float", default="", metavar="LAYER,LAYER", help="leave these layers in float too"
     )
-    parser.add_argument(
-        "--workers",
-        type=at_least(-1),
-        default=-1,
-        help="processes that decode (default: -1, by cores)",
-    )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add_machine(parser)
 
 
 def _kept(text: str, known: set[str]) -> set[str]:

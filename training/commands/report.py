@@ -13,11 +13,11 @@ from san_core.resolution import MIN_RESOLUTION
 from training.commands.options import at_least, resolutions
 from training.config import Recipe, load_recipe, make_recipe
 from training.data.folder import index_training
-from training.distributed import Group, choose_device
 from training.errors import DataError, RecipeError
 from training.loop import curves
 from training.report.reproduction import BUNDLE, check_same, evaluate_all, train_all, variants
 from training.report.reproduction_page import ENVELOPE, Results, draw_envelope, page, read_results
+from training.runtime.distributed import Group, choose_device
 
 HELP = "Reproduce the paper at small scale, or draw a run's curves."
 

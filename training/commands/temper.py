@@ -7,9 +7,8 @@ from torch import Tensor
 
 from san_core import bundle as bundles
 from san_core.bundle import Bundle
-from training.commands.options import add_target, at_least, resolutions, target_of
+from training.commands.options import add_limit, add_machine, add_target, resolutions, target_of
 from training.data.folder import ImageFolder, index_unlabelled
-from training.distributed import choose_device
 from training.errors import RecipeError
 from training.evaluation.calibrate import images_at
 from training.evaluation.confidence import (
@@ -19,6 +18,7 @@ from training.evaluation.confidence import (
     temperature_for,
 )
 from training.export import stored_type
+from training.runtime.distributed import choose_device
 
 HELP = (
     """Make a bundle's scores mean what they say: a temperature per image size, without labels."""
@@ -72,20 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "mode data_free; others are interpolated",
     )
     add_target(parser)
-    parser.add_argument(
-        "--limit",
-        type=at_least(0),
-        default=1000,
-        metavar="N",
-        help="images to use; 0 is all (default: 1000)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=at_least(-1),
-        default=-1,
-        help="processes that decode (default: -1, by cores)",
-    )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    add_limit(parser, 1000)
+    add_machine(parser)
 
 
 def _logits(

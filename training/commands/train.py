@@ -9,11 +9,11 @@ from typing import Any
 from san_core.command_line import given_fields
 from training.config import Recipe, add_recipe_arguments, load_recipe, make_recipe
 from training.data.folder import index_training
-from training.distributed import joined_group
 from training.errors import RecipeError
 from training.loop import checkpoint
-from training.memory import keep_freed_memory
 from training.run import Task, from_bundle, from_scratch, train
+from training.runtime.distributed import joined_group
+from training.runtime.memory import keep_freed_memory
 
 HELP = """Teach a lifted network smaller image sizes, or train one from labelled images.
 
@@ -64,8 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe_arguments(parser)
 
 
-def _settle_places(args: argparse.Namespace) -> None:
-    """Check where images come from, and say where run and bundle go if that was left open."""
+def _settle_places(args: argparse.Namespace) -> list[str]:
+    """Check where images come from and settle where run and bundle go; return what to say."""
+    settled = []
     if args.images is not None and args.source is None:
         raise RecipeError("--images distils a bundle: say which one with --from.")
     if args.images is None and args.data is None:
@@ -76,10 +77,11 @@ def _settle_places(args: argparse.Namespace) -> None:
         if args.source is None:
             raise RecipeError("Say where the run shall be kept with --output RUN.")
         args.output = _RUNS / args.source.stem
-        log.info("The run is kept in %s.", args.output)
+        settled.append(f"The run is kept in {args.output}.")
     if args.images is not None and args.export is None:
         args.export = args.output / _BUNDLE
-        log.info("The distilled bundle will be %s.", args.export)
+        settled.append(f"The distilled bundle will be {args.export}.")
+    return settled
 
 
 def _stored(args: argparse.Namespace) -> dict[str, Any]:
@@ -118,8 +120,10 @@ def run(args: argparse.Namespace) -> int:
     """Train, and export if asked."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     keep_freed_memory()
-    _settle_places(args)
+    settled = _settle_places(args)
     task, recipe = _prepare(args)
+    for text in settled:
+        log.info(text)
     with joined_group(recipe.device) as group:
         if not group.is_main:
             logging.disable(logging.INFO)

@@ -14,9 +14,9 @@ from san_core.preprocessing import Preprocessing
 from training.data.folder import ImageFolder
 from training.data.order import Order
 from training.data.samples import CentreSamples, RawBatch, Sample, TrainingSamples, collate
-from training.distributed import Group, local_processes
 from training.errors import DataError
-from training.interrupt import leave_signals_to_parent
+from training.runtime.distributed import Group, local_processes
+from training.runtime.interrupt import leave_signals_to_parent
 
 _PREFETCH = 4
 """Batches that each loader process has ready. Chosen."""

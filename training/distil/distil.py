@@ -32,17 +32,24 @@ from training.data.mixing import MixedSamples, ResolutionDraw, SteppedOrder
 from training.distil.blend import keep_best, keep_native
 from training.distil.depthwise import use_fast_depthwise
 from training.distil.temper import temper
-from training.distributed import Group
 from training.errors import RecipeError
 from training.export import stored_type
 from training.lift.native import kept_from, native_resolution, pupils
 from training.loop.objective import Batch, Objective, Parts, Passes
-from training.run import Task, check_as_bundle, recipe_fields, trainable, trained_scores
+from training.run import (
+    Task,
+    check_as_bundle,
+    loader_of,
+    recipe_fields,
+    trainable,
+    trained_scores,
+)
+from training.runtime.distributed import Group
 
 _TEMPERED_ON = 64
+"""Images on which the confidence of each resolution is set before training."""
 _FEW = 500
 """With fewer photographs a warning is given."""
-"""Images on which the confidence of each resolution is set before training."""
 _GRID = 16
 """Resolutions between the trained ones are multiples of this."""
 
@@ -227,21 +234,7 @@ def _loader(task: Task, draw: ResolutionDraw, recipe: Recipe, group: Group) -> T
         mixup=recipe.mixup,
         cutmix=recipe.cutmix,
     )
-    order = SteppedOrder(
-        len(task.training),
-        recipe.batch_size,
-        recipe.accumulate,
-        group.size,
-        group.rank,
-        recipe.seed,
-    )
-    return TrainingLoader(
-        samples,
-        order,
-        device=group.device,
-        workers=recipe.workers,
-        max_unreadable=recipe.max_unreadable,
-    )
+    return loader_of(samples, recipe, group, SteppedOrder)
 
 
 def _told(
@@ -276,19 +269,31 @@ def prepare(
     network = trainable(start.network)
     draw = resolution_draw(network, recipe)
     training, held = split(index_unlabelled(images).limited(recipe.limit_images), recipe.hold_out)
-    labelled: ImageFolder | None = None
-    if data is not None:
-        labelled = index_for_classes(validation_root(data), manifest.classes)
-    if recipe.temper:
-        few = training.limited(_TEMPERED_ON)
-        for resolution, factor in temper(network, few, manifest.preprocessing).items():
-            log.debug("At %d the features are scaled by %.2f to begin with.", resolution, factor)
+    log.info(
+        "%s %s learns %s px from %d photographs; %d more are held out.",
+        manifest.name,
+        manifest.version,
+        ", ".join(map(str, sorted(pupils(network), reverse=True))),
+        len(training),
+        len(held),
+    )
     if len(training) < _FEW:
         log.warning(
             "%d photographs are few: some thousand teach small sizes much better.", len(training)
         )
+    labelled: ImageFolder | None = None
+    if data is not None:
+        labelled = index_for_classes(validation_root(data), manifest.classes)
+    if recipe.temper:
+        log.info(
+            "First, scores are scaled until every size is as sure as the network at its own size."
+        )
+        few = training.limited(_TEMPERED_ON)
+        for resolution, factor in temper(network, few, manifest.preprocessing).items():
+            log.debug("At %d the features are scaled by %.2f to begin with.", resolution, factor)
     judges: ImageFolder | None = None
     if len(held) and (recipe.blend or labelled is None):
+        log.info("Then the network at its own size labels what is held out.")
         judges = teacher_labelled(network, held, manifest.classes, manifest.preprocessing)
 
     def objective(net: ScaleAdaptiveNetwork, chosen: Recipe) -> Objective:

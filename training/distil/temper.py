@@ -16,8 +16,8 @@ from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
 from training.data.folder import ImageFolder
 from training.data.loader import Normaliser, centre_batches
-from training.distributed import Group
 from training.lift.native import native_resolution, pupils
+from training.runtime.distributed import Group
 
 
 def _divergence(logits: Tensor, target: Tensor) -> float:

@@ -12,8 +12,8 @@ from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
 from training.data.folder import ImageFolder, index_unlabelled
 from training.data.loader import Normaliser, centre_batches
-from training.distributed import Group
 from training.errors import DataError
+from training.runtime.distributed import Group
 
 _BATCH = 64
 """Images at a time: the more, the steadier the statistics of a batch norm. Chosen."""

@@ -19,7 +19,6 @@ from san_core.network.cost import ratios
 from san_core.network.network_config import MetaLearnerKind
 from san_core.resolution import Provenance, nearest, provenance
 from training.data.folder import ImageFolder
-from training.distributed import Group
 from training.evaluation.accuracy import Score
 from training.evaluation.analysis import batch_norm_means, miss_and_hit
 from training.evaluation.probes import (
@@ -36,6 +35,7 @@ from training.evaluation.probes import (
     serving_probe,
     table_probes,
 )
+from training.runtime.distributed import Group
 
 Cells = dict[tuple[int, int], Score]
 """By (row, test resolution)."""

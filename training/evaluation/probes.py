@@ -18,8 +18,8 @@ from san_core.preprocessing import Preprocessing
 from san_core.resolution import nearest
 from training.data.folder import ImageFolder
 from training.data.loader import Normaliser, centre_batches
-from training.distributed import Group
 from training.evaluation.accuracy import CALIBRATION_BINS, Score, calibration_error
+from training.runtime.distributed import Group
 
 Progress = Callable[[int, int], None]
 """Called with images done (in this process) and images in all of its share."""

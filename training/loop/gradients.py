@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from training.distributed import Group
+from training.runtime.distributed import Group
 
 
 class FlatGradients:

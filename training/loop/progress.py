@@ -45,7 +45,9 @@ def parts(now: Snapshot) -> list[str]:
     """The numbers of a line, the most important first; rate and time left follow."""
     losses = f"loss {now.loss:.3f}"
     accuracy = " ".join(f"{side}:{value:.0%}" for side, value in now.accuracy.items())
-    found = [losses, accuracy, f"CE {now.cross_entropy:.3f}", f"KL {now.distillation:.3f}"]
+    found = [losses, accuracy]
+    if now.cross_entropy and now.distillation:  # else the loss has one part only
+        found += [f"CE {now.cross_entropy:.3f}", f"KL {now.distillation:.3f}"]
     return [part for part in (*found, f"data wait {now.wait_share:.0%}") if part]
 
 

@@ -15,9 +15,7 @@ import torch
 from training.config import Recipe
 from training.data.loader import Normaliser, TrainingLoader
 from training.data.samples import RawBatch
-from training.distributed import Group
 from training.errors import CheckpointError, DivergedError
-from training.interrupt import StopRequest
 from training.loop import checkpoint, runlog
 from training.loop.checkpoint import Checkpoint
 from training.loop.ema import WeightAverage
@@ -28,6 +26,8 @@ from training.loop.optimizer import make_optimizer
 from training.loop.progress import ProgressBar, Snapshot
 from training.loop.runlog import RunLog
 from training.loop.schedule import HalfCosine
+from training.runtime.distributed import Group
+from training.runtime.interrupt import StopRequest
 
 _FLUSH_EVERY = 10
 """Steps between reports: reading a loss waits for the device."""

@@ -16,13 +16,13 @@ from san_core.mode import Mode
 from training.config import Recipe
 from training.data.folder import index_for_classes, validation_root
 from training.data.loader import cores
-from training.distributed import Group
 from training.errors import RecipeError
 from training.evaluation.calibrate import calibrate_all, calibration_images
 from training.evaluation.evaluate import evaluate
 from training.loop import runlog
 from training.report import evaluation_page
 from training.run import MACHINE
+from training.runtime.distributed import Group
 
 BUNDLE = "bundle.safetensors"
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import signal
 import socket
 from types import FrameType
@@ -20,6 +21,8 @@ from service.serving.service import Service
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+_STDERR = 2
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
@@ -65,6 +68,7 @@ class Server(uvicorn.Server):
         self._grace_s = grace_s
         self._leaving = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_terminal = os.isatty(_STDERR)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """First signal: readiness goes false at once, then drain. Second: leave now."""
@@ -92,6 +96,10 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
 
     def _reload(self) -> None:
+        if self._on_terminal and not os.isatty(_STDERR):
+            # The terminal was closed: nobody could stop a service that stays behind.
+            self.handle_exit(signal.SIGHUP, None)
+            return
         logger.info("SIGHUP: reading the bundle again")
         task = asyncio.get_running_loop().create_task(self._service.reload())
         task.add_done_callback(_ignore)

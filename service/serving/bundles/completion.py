@@ -165,22 +165,19 @@ class Completion:
             curves = {shape: in_steps(curve) for shape, curve in curves.items()}
         self._deployment.learn(curves)
         self.noisy -= networks.keys()
+        noise = ""
         if taken.is_noisy:
             self.noisy |= networks.keys()
-            logger.info(
-                "others used this machine while %s ran (%.1f times slower at times): measured "
-                "again when it is quiet",
-                ", ".join(f"{r} px {p}" for r, p in networks),
-                taken.noise,
-            )
+            noise = f" (others made it up to {taken.noise:.1f} times slower: to be measured again)"
         for (resolution, precision), curve in taken.curves.items():
             logger.info(
-                "measured %d px %s: %.2f ms alone, %.2f ms in a batch of %d",
+                "measured %d px %s: %.2f ms alone, %.2f ms in a batch of %d%s",
                 resolution,
                 precision,
                 curve.ms[0],
                 curve.ms[-1],
                 curve.sizes[-1],
+                noise,
             )
 
     async def _pause(self) -> None:

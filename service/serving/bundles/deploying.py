@@ -37,14 +37,13 @@ async def deploy(
         return bundle, choose_engine(bundle)
 
     bundle, engine = await machinery.loader.submit(prepare)
-    facts = engine.describe()
     logger.info(
-        "bundle %s %s on %s in %.1f s (%s)",
+        "loaded bundle %s %s for %s in %.1f s",
         bundle.manifest.name,
         bundle.manifest.version,
         engine.name,
         (clock() - begun) / 1000,
-        ", ".join(f"{name} {fact}" for name, fact in facts.items()),
+        extra={"facts": engine.describe()},
     )
     try:
         store = _store(machinery, bundle, engine)
@@ -128,5 +127,5 @@ async def _measure(
         (clock() - begun) / 1000,
     )
     if taken.is_noisy:
-        logger.info("others use this machine: measured again when it is quiet")
+        logger.info("others use this machine: it is measured again when it is quiet")
     return not taken.is_noisy

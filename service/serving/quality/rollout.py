@@ -127,7 +127,8 @@ class Rollout(IdleSampler):
         self.events.append(
             Event(result, manifest.name, manifest.version, deployment.sha256, time.time(), why)
         )
-        logger.info("bundle %s %s: %s %s", manifest.name, manifest.version, result, why)
+        told = f"{result} ({why})" if why else result
+        logger.info("bundle %s %s: %s", manifest.name, manifest.version, told.replace("_", " "))
 
     async def load(self, path: Path, share: float) -> None:
         """Take a bundle as the candidate; another one that was there is dropped."""

@@ -86,6 +86,18 @@ def test_a_bar_is_replaced_by_what_follows(shown):
             {"status": 422, "total_ms": 0.5, "budget_ms": 50.0, "met": False, "error": "parameter"},
             "422      0.5 ms  of 50  parameter\n",
         ),
+        (
+            {
+                "status": 0,
+                "total_ms": 37.6,
+                "budget_ms": 199.972,
+                "resolution": 224,
+                "precision": "int8",
+                "error": "disconnected",
+                "reason": "224 px fits.",
+            },
+            "---     37.6 ms  of 200  224 px int8  the client left\n",
+        ),
     ],
 )
 def test_a_request_is_one_line(shown, facts, line):

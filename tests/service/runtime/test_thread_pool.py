@@ -1,4 +1,5 @@
 import asyncio
+import os
 import threading
 
 import pytest
@@ -11,6 +12,21 @@ def workers():
     made = Workers("test", 1)
     yield made
     made.close()
+
+
+@pytest.mark.parametrize(("process", "thread"), [(0, 3), (15, 15)])
+def test_a_thread_is_never_less_nice_than_its_process(monkeypatch, process, thread):
+    found = []
+    monkeypatch.setattr(os, "getpriority", lambda *_: process)
+    monkeypatch.setattr(os, "setpriority", lambda _which, _who, nice: found.append(nice))
+    workers = Workers("test", 1, nice=3)
+    asyncio.run(_twice(workers))
+    workers.close()
+    assert found == [thread]
+
+
+async def _twice(workers):
+    assert await workers.submit(lambda: 1 + 1) == 2
 
 
 def test_results_and_errors_come_back(workers):

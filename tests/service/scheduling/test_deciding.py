@@ -124,6 +124,19 @@ def test_a_pin_is_served_where_it_can_be():
     assert (pinned.verdict, resolution(pinned)) == (Verdict.SERVE, 224)
 
 
+@pytest.mark.parametrize(("pin", "told"), [({"resolution": 224}, "pinned 224"), ({}, "No budget")])
+def test_a_reason_names_no_budget_that_the_client_did_not_name(pin, told):
+    for alone, verdict in ((True, Verdict.LATE), (False, Verdict.OVERLOADED)):
+        far = Load(alone, 2500.0, 2500.0, 2500.0)
+        found = decide(request(None, **pin), table([listing(224)]), far, SPREADS, 0.0)
+        assert found.verdict is verdict
+        if alone:
+            assert told in found.reason
+            assert "2000" not in found.reason
+        else:
+            assert "the 2000 ms that requests without a budget may take" in found.reason
+
+
 def test_accuracy_can_be_demanded():
     found = asked(50.0, min_accuracy=0.72)
     assert resolution(found) == 224

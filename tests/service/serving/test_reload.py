@@ -88,6 +88,33 @@ def test_sighup_is_taken_while_the_service_starts(monkeypatch):
     assert reloaded
 
 
+def test_a_service_leaves_with_the_terminal_it_was_started_in(monkeypatch):
+    class Serving:
+        leaving = False
+        drained = False
+
+        def drain(self):
+            self.drained = True
+
+    terminal = [True]
+    monkeypatch.setattr(os, "isatty", lambda _: terminal[0])
+    server = Server(uvicorn.Config(None), Serving())
+    terminal[0] = False
+
+    async def startup(*_):
+        os.kill(os.getpid(), signal.SIGHUP)
+        while not server.should_exit:  # noqa: ASYNC110 (no event tells)
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(uvicorn.Server, "startup", startup)
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    try:
+        asyncio.run(asyncio.wait_for(server.startup(), 10))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert server._service.drained
+
+
 def test_a_swap_does_not_wait_for_ever_until_all_is_ready(make_settings, engines, monkeypatch):
     monkeypatch.setattr(swapping, "_PREPARE_S", 0.2)
     with serving(make_settings(), ready=False) as running, running.client() as client:

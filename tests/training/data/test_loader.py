@@ -12,8 +12,8 @@ from training.data.folder import ImageFolder, index_labelled
 from training.data.loader import Normaliser, TrainingLoader, centre_batches
 from training.data.order import Order
 from training.data.samples import TrainingSamples
-from training.distributed import Group
 from training.errors import DataError
+from training.runtime.distributed import Group
 
 CPU = torch.device("cpu")
 

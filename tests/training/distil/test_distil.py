@@ -18,13 +18,13 @@ from training.config import Recipe, load_recipe, make_recipe
 from training.data.folder import index_unlabelled
 from training.data.mixing import ResolutionDraw
 from training.distil import distil
-from training.distributed import Group
 from training.errors import DataError, RecipeError
 from training.export import stored_type
 from training.lift.lift import lift
 from training.loop import runlog
 from training.loop.objective import Batch, Passes
 from training.run import Task, recipe_fields
+from training.runtime.distributed import Group
 
 RESOLUTIONS = (64, 48, 32)
 CLASSES = ("a", "b", "c")
@@ -264,7 +264,7 @@ def test_a_bundle_and_images_are_enough(
 
 
 def test_labels_are_shown_and_agreement_still_decides_what_is_kept(
-    source: Path, images: Path, tmp_path: Path
+    source: Path, images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     start = bundle.load(source)
     unsorted = start.manifest.model_copy(update={"classes": ("c", "a", "b")})
@@ -273,7 +273,10 @@ def test_labels_are_shown_and_agreement_still_decides_what_is_kept(
         folder = tmp_path / "data" / "val" / name
         folder.mkdir(parents=True)
         (folder / "1.jpg").write_bytes(picture.read_bytes())
-    task, _ = distil.prepare(source, images, tmp_path / "data", make_recipe)
+    with caplog.at_level("INFO"):
+        task, _ = distil.prepare(source, images, tmp_path / "data", make_recipe)
+    said = "learns 48, 32 px from 18 photographs; 2 more are held out."
+    assert caplog.messages[0].endswith(said)
     assert task.classes == ("c", "a", "b")
     assert task.validation is not None
     assert task.validation.labels == (1, 2, 0)

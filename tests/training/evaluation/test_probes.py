@@ -10,13 +10,13 @@ from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing, decode
 from tests.training.conftest import CLASSES, MakeNetwork
 from training.data.folder import ImageFolder, index_labelled
-from training.distributed import Group
 from training.errors import DataError
 from training.evaluation.accuracy import Score
 from training.evaluation.calibrate import calibrate_all, calibration_images
 from training.evaluation.evaluate import AFTER, BEFORE, Entry, Evaluation, evaluate
 from training.evaluation.probes import Calibrated, Probe, Uncalibrated, measure, serving_probe
 from training.report import evaluation_page
+from training.runtime.distributed import Group
 
 TESTS = (72, 64, 56, 48, 32)
 

@@ -22,9 +22,9 @@ from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
 from tests.training.conftest import CLASSES
 from training.data.folder import index_labelled
-from training.distributed import Group
 from training.evaluation.probes import Probe, Rounded, measure
 from training.evaluation.quantize import Histogram, calibrate_ranges, sensitivities
+from training.runtime.distributed import Group
 
 
 @pytest.fixture

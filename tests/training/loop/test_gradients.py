@@ -4,9 +4,9 @@ from torch import nn
 
 from tests.training.conftest import MakeNetwork
 from training.config import Recipe
-from training.distributed import Group
 from training.loop.gradients import FlatGradients
 from training.loop.optimizer import make_optimizer
+from training.runtime.distributed import Group
 
 
 def two_parameters() -> list[nn.Parameter]:

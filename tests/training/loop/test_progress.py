@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -34,6 +35,11 @@ def test_the_line_tells_rate_time_left_loss_parts_and_accuracy() -> None:
         "data wait 7%"
     )
     assert clock_time(59) == "0:59"
+
+
+def test_a_loss_of_one_part_is_told_once() -> None:
+    distilled = dataclasses.replace(snapshot(), cross_entropy=0.0)
+    assert parts(distilled) == ["loss 2.500", "64:50% 32:25%", "data wait 7%"]
 
 
 class Terminal(io.StringIO):

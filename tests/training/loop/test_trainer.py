@@ -13,13 +13,13 @@ from tests.training.conftest import CLASSES, MakeNetwork
 from training import run
 from training.config import Recipe, make_recipe
 from training.data.folder import index_training
-from training.distributed import Group
 from training.errors import CheckpointError, DivergedError, RecipeError
-from training.interrupt import StopRequest
 from training.loop import checkpoint, runlog
 from training.loop.objective import Batch, MixedScale, Parts, Passes
 from training.loop.trainer import Trainer
 from training.run import Task
+from training.runtime.distributed import Group
+from training.runtime.interrupt import StopRequest
 
 RECIPE = make_recipe(
     {

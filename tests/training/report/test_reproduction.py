@@ -12,7 +12,6 @@ from san_core.preprocessing import Preprocessing
 from tests.training.conftest import ARCHITECTURE, CLASSES
 from training.commands import report
 from training.config import Recipe, make_recipe
-from training.distributed import Group
 from training.errors import RecipeError
 from training.evaluation.accuracy import Score
 from training.evaluation.evaluate import Entry, Evaluation
@@ -21,6 +20,7 @@ from training.report import comparison, reproduction
 from training.report.comparison import difference
 from training.report.reproduction import Variant, variants
 from training.run import new_network
+from training.runtime.distributed import Group
 
 N = 1000
 

@@ -1,21 +1,21 @@
 // Puts the page together: what is known, what was asked, and which parts are told.
 
-import { classify, getPlan, getReady, getResolutions, getVersion, Problem, useKey } from "./api.js";
-import { showAnswer } from "./answer.js";
-import { camera } from "./camera.js";
-import { choose } from "./choice.js";
-import { compare } from "./compare.js";
-import { byId, h } from "./dom.js";
-import { frontierPlot, keyOf, pointsTable } from "./frontier-plot.js";
-import { ms, percent } from "./format.js";
-import { entryOf, refusalOf, requestHistory } from "./history.js";
-import { loadPanel } from "./load.js";
-import { clear, tell } from "./notice.js";
-import { pictureCard } from "./picture.js";
-import { budgetAt, positionOf, rampPosition, roundBudget } from "./scale.js";
-import { sweep } from "./sweep.js";
-import { showTimeline } from "./timeline.js";
-import { weightsPanel } from "./weights.js";
+import { classify, getPlan, getReady, getResolutions, getVersion, Problem, useKey } from "./calls/api.js";
+import { showAnswer } from "./cards/answer.js";
+import { camera } from "./cards/camera.js";
+import { choose } from "./calls/choice.js";
+import { compare } from "./panels/compare.js";
+import { byId, h } from "./basics/dom.js";
+import { frontierPlot, keyOf, pointsTable } from "./cards/frontier-plot.js";
+import { ms, percent } from "./basics/format.js";
+import { entryOf, refusalOf, requestHistory } from "./panels/history.js";
+import { loadPanel } from "./panels/load.js";
+import { clear, tell } from "./basics/notice.js";
+import { pictureCard } from "./cards/picture.js";
+import { budgetAt, positionOf, rampPosition, roundBudget } from "./basics/scale.js";
+import { sweep } from "./panels/sweep.js";
+import { showTimeline } from "./panels/timeline.js";
+import { weightsPanel } from "./panels/weights.js";
 
 const REFRESH_MS = 4000;
 const WAIT_READY_MS = 700;

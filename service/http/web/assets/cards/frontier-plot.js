@@ -1,8 +1,8 @@
 // Accuracy against this host's latency, on the slider's own scale.
 
-import { byId, h, onSize, perFrame, s } from "./dom.js";
-import { ms, percent, pointName } from "./format.js";
-import { samePoint } from "./choice.js";
+import { byId, h, onSize, perFrame, s } from "../basics/dom.js";
+import { ms, percent, pointName } from "../basics/format.js";
+import { samePoint } from "../calls/choice.js";
 import {
   BUDGET_MAX,
   BUDGET_MIN,
@@ -11,8 +11,8 @@ import {
   logScale,
   rampPosition,
   ticks,
-} from "./scale.js";
-import { hideTooltip, nearest, showTooltip, within } from "./tooltip.js";
+} from "../basics/scale.js";
+import { hideTooltip, nearest, showTooltip, within } from "../basics/tooltip.js";
 
 const LEFT = 46;
 const RIGHT = 18;

@@ -1,11 +1,13 @@
 // The same picture at every resolution, side by side.
 
-import { classify } from "./api.js";
-import { servedSizes } from "./choice.js";
-import { drawAsSeen } from "./crop.js";
-import { byId, h } from "./dom.js";
-import { ms, percent, shortLabel } from "./format.js";
-import { clear, tell } from "./notice.js";
+import { classify } from "../calls/api.js";
+import { servedSizes } from "../calls/choice.js";
+import { drawAsSeen } from "../cards/crop.js";
+import { byId, h } from "../basics/dom.js";
+import { ms, percent, shortLabel } from "../basics/format.js";
+import { clear, tell } from "../basics/notice.js";
+
+const ATTEMPTS = 6;
 
 /**
  * Wire the sweep. `context()` gives {picture, points, rampOf}; `onAnswer(answer)` hears of
@@ -40,7 +42,9 @@ export function sweep(context, onAnswer) {
         summary.textContent = `Classifying at ${point.resolution} px (${i + 1} of ${chosen.length})`;
         // One after the other: side by side they would queue behind each other and look slow.
         const pinned = { resolution: point.resolution, mode: point.mode, precision: point.precision };
-        let answer = await classify(picture.blob, pinned);
+        const say = (text) => (summary.textContent = `${point.resolution} px: ${text}`);
+        let answer = await patiently(() => classify(picture.blob, pinned), say, () => stop);
+        if (answer === null) break;
         // A cold start is not what this size costs.
         if (answer.weights === "generated") answer = await classify(picture.blob, pinned);
         answers.push(answer);
@@ -72,6 +76,22 @@ export function sweep(context, onAnswer) {
       summary.textContent = "The same picture at every resolution: see where the answer changes.";
     },
   };
+}
+
+/** Ask again as often as the service says when; null if `stopped` says so meanwhile. */
+async function patiently(ask, say, stopped) {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!error.retryAfter || attempt === ATTEMPTS) throw error;
+      for (let left = Math.ceil(error.retryAfter / 1000); left > 0; left -= 1) {
+        say(`the service is busy, asked again in ${left} s`);
+        await new Promise((resolve) => setTimeout(resolve, Math.min(1000, error.retryAfter)));
+        if (stopped()) return null;
+      }
+    }
+  }
 }
 
 function cell(point, picture, rampOf) {

@@ -1,7 +1,7 @@
 // The same request from a shell, from Python, from JavaScript.
 
 import { classifyPath } from "./api.js";
-import { h } from "./dom.js";
+import { h } from "../basics/dom.js";
 
 const shell = (name) => `'${name.replaceAll("'", "'\\''")}'`;
 

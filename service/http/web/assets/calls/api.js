@@ -28,7 +28,7 @@ const TITLES = {
   "image-too-large": "That image is too large",
   "body-too-large": "That file is too large",
   "impossible-budget": "No size is that fast",
-  overloaded: "Too busy for this budget",
+  overloaded: "Too busy now",
   expired: "The time ran out in the queue",
   "not-ready": "Not ready yet",
 };

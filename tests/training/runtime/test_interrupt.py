@@ -4,7 +4,7 @@ import signal
 import time
 from multiprocessing.synchronize import Event
 
-from training.interrupt import leave_signals_to_parent, stop_on_signal
+from training.runtime.interrupt import leave_signals_to_parent, stop_on_signal
 
 
 def work(started: Event, go_on: Event, alive: Event) -> None:

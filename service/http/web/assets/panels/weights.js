@@ -1,10 +1,10 @@
 // The weight cache: what is ready, what making it took, and what a cold start costs.
 
-import { classify, evict, warm } from "./api.js";
-import { sameWeights, servedSizes } from "./choice.js";
-import { byId, h } from "./dom.js";
-import { ago, count, megabytes, ms, percent, pointName } from "./format.js";
-import { clear, tell } from "./notice.js";
+import { classify, evict, warm } from "../calls/api.js";
+import { sameWeights, servedSizes } from "../calls/choice.js";
+import { byId, h } from "../basics/dom.js";
+import { ago, count, megabytes, ms, percent, pointName } from "../basics/format.js";
+import { clear, tell } from "../basics/notice.js";
 import { stagesOf, stageVars } from "./timeline.js";
 
 const PATIENCE_MS = 30_000;

@@ -12,17 +12,17 @@ from san_core.preprocessing import Preprocessing
 from tests.training.conftest import ARCHITECTURE, CLASSES, TinyCnn
 from training.config import Recipe
 from training.data.folder import index_training
-from training.distributed import Group
 from training.evaluation.probes import Probe, measure
 from training.loop.objective import MixedScale
 from training.run import Task, mixed_scale, train
+from training.runtime.distributed import Group
 
 # Trains twice, with statistics of its own for every batch and with frozen ones.
 WORKER = """
 import sys
 from pathlib import Path
-from tests.training.test_distributed import train_both
-from training.distributed import joined_group
+from tests.training.runtime.test_distributed import train_both
+from training.runtime.distributed import joined_group
 
 with joined_group("cpu") as group:
     train_both(Path(sys.argv[1]), Path(sys.argv[2]), group, {"own": (3, 1), "frozen": (3, 1)})
@@ -68,7 +68,7 @@ def start(arguments: list[str], processes: int) -> None:
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": str(Path(__file__).parents[3]),
     }
     launcher = [sys.executable]
     if processes > 1:

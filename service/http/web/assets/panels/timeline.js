@@ -1,7 +1,7 @@
 // Where the time of the last request went, against its budget.
 
-import { byId, h } from "./dom.js";
-import { ms } from "./format.js";
+import { byId, h } from "../basics/dom.js";
+import { ms } from "../basics/format.js";
 
 const STAGES = ["receive", "queue", "decode", "weights", "forward"];
 

@@ -1,11 +1,11 @@
 // The same picture with two budgets.
 
-import { classify } from "./api.js";
-import { drawAsSeen } from "./crop.js";
-import { byId, h } from "./dom.js";
-import { ms, percent, shortLabel } from "./format.js";
-import { clear, tell } from "./notice.js";
-import { roundBudget } from "./scale.js";
+import { classify } from "../calls/api.js";
+import { drawAsSeen } from "../cards/crop.js";
+import { byId, h } from "../basics/dom.js";
+import { ms, percent, shortLabel } from "../basics/format.js";
+import { clear, tell } from "../basics/notice.js";
+import { roundBudget } from "../basics/scale.js";
 
 /** `context()` gives {picture, points, rampOf}; `onAnswer(answer)` hears of every request. */
 export function compare(context, onAnswer) {

@@ -1,8 +1,8 @@
 // Predictions, what was chosen and why, the promise and the receipt.
 
-import { byId, h } from "./dom.js";
-import { ms, percent, pointName, shortLabel } from "./format.js";
-import { snippets } from "./snippets.js";
+import { byId, h } from "../basics/dom.js";
+import { ms, percent, pointName, shortLabel } from "../basics/format.js";
+import { snippets } from "../calls/snippets.js";
 
 /** Show an answer; `t` is the colour of its resolution. */
 export function showAnswer(answer, terms, t, file) {

@@ -1,9 +1,9 @@
 // The last 100 requests as dots: height is the time spent, colour the resolution.
 
-import { byId, onSize, perFrame, s } from "./dom.js";
-import { ms, percent, pointName, shortLabel } from "./format.js";
-import { logScale } from "./scale.js";
-import { hideTooltip, nearest, showTooltip, within } from "./tooltip.js";
+import { byId, onSize, perFrame, s } from "../basics/dom.js";
+import { ms, percent, pointName, shortLabel } from "../basics/format.js";
+import { logScale } from "../basics/scale.js";
+import { hideTooltip, nearest, showTooltip, within } from "../basics/tooltip.js";
 
 const KEPT = 100;
 const LEFT = 46;

@@ -1,6 +1,6 @@
 // Frames of the camera, one after the other, as fast as answers come.
 
-import { byId, h } from "./dom.js";
+import { byId, h } from "../basics/dom.js";
 
 const SIDE = 480;
 const PAUSE_MS = 30;

@@ -1,11 +1,11 @@
 // Load from this page to its own service, bounded, and what it does to latency and resolution.
 
-import { classify } from "./api.js";
-import { byId, h, perFrame, s } from "./dom.js";
-import { count, ms, percent } from "./format.js";
+import { classify } from "../calls/api.js";
+import { byId, h, perFrame, s } from "../basics/dom.js";
+import { count, ms, percent } from "../basics/format.js";
 import { boundedPlan, fixedServer, LIMITS, LoadStats, quantile, SLICE_MS } from "./load-stats.js";
-import { clear, tell } from "./notice.js";
-import { linearScale, logScale } from "./scale.js";
+import { clear, tell } from "../basics/notice.js";
+import { linearScale, logScale } from "../basics/scale.js";
 
 const BUDGETS = [5, 10, 20, 50, 100, 250];
 const TICK_MS = 20;

@@ -1,8 +1,8 @@
 // Drop, paste, pick or take an example; then the thumbnail and what the network saw.
 
-import { byId, h } from "./dom.js";
+import { byId, h } from "../basics/dom.js";
 import { cropBox, drawAsSeen } from "./crop.js";
-import { count, shortLabel } from "./format.js";
+import { count, shortLabel } from "../basics/format.js";
 
 const EXAMPLES = [
   ["cat", "a cat"],

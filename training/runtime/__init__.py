@@ -1,0 +1,1 @@
+"""What a run has around it: processes, signals, memory."""

@@ -345,10 +345,13 @@ class HttpError(ServiceError):
         return self._headers
 
 
-@cache
 def slug(kind: type[BaseException]) -> str:
     """``OverloadedError`` -> ``overloaded``: the name in `type`, in logs and in metrics."""
-    name = kind.__name__.removesuffix("Error")
+    return _hyphenated(kind.__name__.removesuffix("Error"))
+
+
+@cache
+def _hyphenated(name: str) -> str:
     words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
     return words.removeprefix("-")
 

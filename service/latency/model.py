@@ -62,8 +62,10 @@ class Curve:
 
     @property
     def unit_ms(self) -> float:
-        """An image's time at the batch size that gets the most done: it is taken over longer runs
-        than that of a single image, so noise does not hide which network is the faster one."""
+        """An image's time at the batch size that gets the most done.
+
+        It is taken over longer runs than a single image's, so noise hides less.
+        """
         return min(ms / size for size, ms in zip(self.sizes, self.ms, strict=True))
 
     def at(self, batch: int) -> float:

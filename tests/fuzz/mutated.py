@@ -48,7 +48,7 @@ def main() -> int:
     images = dict(enumerate(mutated(count, seed=23)))
     server = OurService(options=["--formats", "JPEG,PNG,WEBP,GIF,BMP,TIFF,PPM,AVIF"])
     with server:
-        server.await_answer("/readyz", 120.0)
+        server.await_ready()
         before = server.memory_mb()
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
             parts = [

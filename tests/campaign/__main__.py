@@ -16,43 +16,24 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.servers.our_service import OurService
 from benchmarks.servers.processes import family
 from tests.campaign.faults import FAULTS, WORKER_ENDED, Fault, started
 from tests.campaign.images import IMAGES, attack
-from tests.campaign.polite import Verdict, together
+from tests.campaign.polite import Verdict
+from tests.campaign.report import MOST_CPU_S, Report, Seen
 from tests.campaign.wire import WIRE, attempts, post
 
 ALL_FORMATS = "JPEG,PNG,WEBP,GIF,BMP,TIFF,PPM,AVIF"
-LIMIT_MB = 4000
-MOST_CPU_S = 0.3
-"""For one request."""
 _LONGEST_S = 20 * 60
 """What has not begun by then is not run, and counts as broken."""
 _ONE_ROUND_S = 0.01
 _ALONE_S = 8.0
 _COST_ROUNDS = 3
-
-
-@dataclass
-class Seen:
-    """One spell: the polite client's figures, the service's memory, and the machine's state."""
-
-    verdict: Verdict
-    memory_mb: float
-    stolen: float
-    attempts: int = 0
-    """Connections that the attacker opened."""
-    failures: int = 0
-    """Of the attacker's requests, how many were answered with a 5xx."""
-    cost_s: float = 0.0
-    restarts: int = 0
-    """Processes that ended unasked, or were killed for memory."""
-    may_lose: bool = False
-    """A worker is killed, and takes what it held with it."""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -117,7 +98,7 @@ def watched(port: int, attack: str | None, seconds: float, pid: int) -> Seen:
     if attacker is not None:
         told = json.loads(attacker.communicate(timeout=120)[0])
         seen.attempts = told["attempts"]
-        seen.failures = sum(n for status, n in told["statuses"].items() if int(status) >= 500)
+        seen.statuses = told["statuses"]
     return seen
 
 
@@ -151,22 +132,6 @@ def cost_of(port: int, name: str, pid: int, statuses: list[int] | None = None) -
     return (cpu_seconds(pid) - before) / max(1, next(attempts) - first - 1)
 
 
-def complaints(seen: Seen, quiet: Verdict) -> list[str]:
-    """Which promises were broken."""
-    verdict = seen.verdict
-    checks = {
-        "answered": verdict.answered_share >= 0.99,
-        "in time": verdict.in_time_share >= 0.97,
-        "accuracy": verdict.accuracy >= 0.70,
-        "p99": verdict.p99_ms <= 2 * quiet.p99_ms,
-        "5xx or lost": (not verdict.failed or seen.may_lose) and not seen.failures,
-        "restart": not seen.restarts,
-        "memory": seen.memory_mb <= LIMIT_MB,
-        "cost": seen.cost_s <= MOST_CPU_S,
-    }
-    return [name for name, holds in checks.items() if not holds]
-
-
 def main() -> int:
     """Run the campaign and print its table."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
@@ -185,130 +150,81 @@ def main() -> int:
     args = parser.parse_args()
     parts = args.only.split("|")
     faults = [n for n in FAULTS if any(part in n for part in parts) and args.port is None]
-    if args.costs:
-        faults = []
     end = time.monotonic() + _LONGEST_S
     chosen = [n for n in [*IMAGES, *WIRE] if any(part in n for part in parts)]
-    broken = _attack(chosen, args, end)
+    if args.costs:
+        return _costs(chosen, args)
+    report = Report(args.json)
+    _attack(chosen, args, end, report)
     for name in faults:
-        broken += _left(name, end) or _fault(name, FAULTS[name], args.json)
-    return min(1, broken)
+        if not _left(name, end, report):
+            _fault(name, FAULTS[name], report)
+    return report.end()
 
 
-def _left(name: str, end: float) -> int:
-    """1 if there is no time left for this one."""
+def _left(name: str, end: float, report: Report) -> bool:
+    """Whether this one is left out because the time is over."""
     is_over = time.monotonic() > end
     if is_over:
-        print(f"{name:26} NOT RUN: {_LONGEST_S / 60:.0f} minutes are over", flush=True)
-    return int(is_over)
+        report.leave_out(name)
+    return is_over
 
 
-def _fault(name: str, fault: Fault, path: Path | None) -> int:
+def _fault(name: str, fault: Fault, report: Report) -> None:
     """Report on a fault; its service's own quiet time is what it is compared with."""
     alone, seen, notes = under(fault)
-    if path is not None:
-        path = path.with_name(f"{path.stem}-{name.replace(' ', '_').replace('%', '')}.json")
-    broken = report([alone], {name: seen}, path)
-    print("  " + "; ".join(notes))
-    return broken
+    report.add(name, seen, [alone])
+    print("  " + "; ".join(notes), flush=True)
 
 
-def _attack(chosen: list[str], args: argparse.Namespace, end: float) -> int:
+@contextmanager
+def _service(args: argparse.Namespace) -> Iterator[tuple[int, int, OurService | None]]:
+    """Port and process id of what is attacked, and the service if it is our own."""
+    if args.port is not None:
+        yield args.port, args.pid, None
+        return
+    with OurService(options=["--formats", ALL_FORMATS]) as server:
+        server.await_ready()
+        yield server.port, server.pid, server
+
+
+def _attack(chosen: list[str], args: argparse.Namespace, end: float, report: Report) -> None:
     """Attack one service with everything that was chosen, until there is no time left."""
     if not chosen:
-        return 0
-    server = None
-    if args.port is None:
-        server = OurService(options=["--formats", ALL_FORMATS])
-        server.start()
-        server.await_ready()
-    port, pid = (args.port, args.pid) if server is None else (server.port, server.pid)
-    alone: list[Seen] = []
-    found: dict[str, Seen] = {}
-    left = 0
-    try:
-        if args.costs:
-            return _costs(chosen, port, pid)
+        return
+    with _service(args) as (port, pid, server):
         watched(port, None, 3, pid)
+        alone = [watched(port, None, args.seconds, pid)]
         for name in chosen:
-            if _left(name, end):
-                left += 1
+            if _left(name, end, report):
                 continue
             alone.append(watched(port, None, args.seconds / 4, pid))
             cost = cost_of(port, name, pid)
-            found[name] = watched(port, name, args.seconds, pid)
-            found[name].cost_s = cost
-            if server is not None and server.is_over:
-                found[name].restarts = 1
+            seen = watched(port, name, args.seconds, pid)
+            seen.cost_s = cost
+            seen.restarts = int(server is not None and server.is_over)
+            report.add(name, seen, alone)
+            if seen.restarts:
                 break
             time.sleep(1)
         if server is not None and server.log():
             print(server.log(4))
-    finally:
-        if server is not None:
-            server.stop()
-    return report(alone, found, args.json) or min(1, left)
 
 
-def _costs(chosen: list[str], port: int, pid: int) -> int:
+def _costs(chosen: list[str], args: argparse.Namespace) -> int:
     """Print what one request of each attack costs; 1 if any costs too much."""
     broken = 0
-    for name in chosen:
-        statuses: list[int] = []
-        costs = [cost_of(port, name, pid, statuses) for _ in range(_COST_ROUNDS)]
-        broken += max(costs) > MOST_CPU_S
-        seen = ", ".join(map(str, sorted(set(statuses))))
-        print(
-            f"{name:30} {max(costs):5.2f} s at most, {min(costs):5.2f} at least  {seen}", flush=True
-        )
+    with _service(args) as (port, pid, _):
+        for name in chosen:
+            statuses: list[int] = []
+            costs = [cost_of(port, name, pid, statuses) for _ in range(_COST_ROUNDS)]
+            broken += max(costs) > MOST_CPU_S
+            seen = ", ".join(map(str, sorted(set(statuses))))
+            print(
+                f"{name:30} {max(costs):5.2f} s at most, {min(costs):5.2f} at least  {seen}",
+                flush=True,
+            )
     return min(1, broken)
-
-
-def report(alone: list[Seen], found: dict[str, Seen], path: Path | None) -> int:
-    """Print the table, keep the figures; 1 if anything was broken."""
-    quiet = together([x.verdict for x in alone])
-    stolen = sum(x.stolen for x in alone) / max(1, len(alone))
-    print_row("(nothing)", Seen(quiet, max((x.memory_mb for x in alone), default=0), stolen), [])
-    rows, broken = [], 0
-    for name, seen in found.items():
-        problems = complaints(seen, quiet)
-        broken += bool(problems)
-        print_row(name, seen, problems)
-        verdict = seen.verdict
-        rows.append(
-            {
-                "attack": name,
-                "broken": problems,
-                "answered": verdict.answered_share,
-                "in_time": verdict.in_time_share,
-                "accuracy": verdict.accuracy,
-                "p99_ms": verdict.p99_ms,
-                "quiet_p99_ms": quiet.p99_ms,
-                "memory_mb": seen.memory_mb,
-                "cost_s": seen.cost_s,
-                "stolen": seen.stolen,
-                "failures": seen.failures,
-                "restarts": seen.restarts,
-                "attempts": seen.attempts,
-            }
-        )
-    if path is not None:
-        path.write_text(json.dumps(rows, indent=1))
-    print(f"{len(rows) - broken} of {len(rows)} attacks did no harm.")
-    return 1 if broken else 0
-
-
-def print_row(name: str, seen: Seen, broken: list[str]) -> None:
-    """One line of the table."""
-    verdict = seen.verdict
-    print(
-        f"{name:26} answered {verdict.answered_share:6.1%}  in time {verdict.in_time_share:6.1%}  "
-        f"accuracy {verdict.accuracy:.3f}  p99 {verdict.p99_ms:6.1f} ms  {seen.memory_mb:5.0f} MB  "
-        f"{seen.cost_s:4.2f} s  {seen.attempts:5} attempts  stolen {seen.stolen:5.1%}  "
-        f"{'BROKEN: ' + ', '.join(broken) if broken else 'held'}"
-        f"{' ' + str(verdict.failures) if verdict.failures else ''}",
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ _LONGEST_S = 20 * 60
 _ONE_ROUND_S = 0.01
 _ALONE_S = 8.0
 _COST_ROUNDS = 3
+_LONGEST_AFTER_S, _IDLE_SHARE = 5.0, 0.1
+"""Of one core: what an idle service takes at most."""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -129,7 +131,20 @@ def cost_of(port: int, name: str, pid: int, statuses: list[int] | None = None) -
             statuses.append(status)
     else:
         WIRE[name](port, time.monotonic() + _ONE_ROUND_S)
-    return (cpu_seconds(pid) - before) / max(1, next(attempts) - first - 1)
+    opened = next(attempts) - first - 1
+    return (_settled(pid) - before) / max(1, opened)
+
+
+def _settled(pid: int) -> float:
+    """CPU time so far, once what goes on after an answer (batches are compiled then) is over."""
+    last, end = cpu_seconds(pid), time.monotonic() + _LONGEST_AFTER_S
+    while time.monotonic() < end:
+        time.sleep(0.2)
+        now = cpu_seconds(pid)
+        if now - last < _IDLE_SHARE * 0.2:
+            return now
+        last = now
+    return last
 
 
 def main() -> int:

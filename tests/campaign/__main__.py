@@ -32,7 +32,7 @@ ALL_FORMATS = "JPEG,PNG,WEBP,GIF,BMP,TIFF,PPM,AVIF"
 _LONGEST_S = 20 * 60
 """What has not begun by then is not run, and counts as broken."""
 _ONE_ROUND_S = 0.01
-_ALONE_S = 8.0
+_ALONE_S = 6.0
 _COST_ROUNDS = 3
 _LONGEST_AFTER_S, _IDLE_SHARE = 5.0, 0.1
 """Of one core: what an idle service takes at most."""
@@ -213,7 +213,7 @@ def _attack(chosen: list[str], args: argparse.Namespace, end: float, report: Rep
         for name in chosen:
             if _left(name, end, report):
                 continue
-            alone.append(watched(port, None, args.seconds / 4, pid))
+            alone.append(watched(port, None, args.seconds / 5, pid))
             cost = cost_of(port, name, pid)
             seen = watched(port, name, args.seconds, pid)
             seen.cost_s = cost
@@ -221,7 +221,7 @@ def _attack(chosen: list[str], args: argparse.Namespace, end: float, report: Rep
             report.add(name, seen, alone)
             if seen.restarts:
                 break
-            time.sleep(1)
+            time.sleep(0.5)
         if server is not None and server.log():
             print(server.log(4))
 

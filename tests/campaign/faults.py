@@ -261,14 +261,14 @@ def swap_within_the_limit(server: OurService, setting: Setting, end: float) -> N
 
 FAULTS: dict[str, Fault] = {
     "kill -9 at 70 % load": Fault(two_workers, kill_at_70_percent, 120.0, ends_a_worker=True),
-    "a worker is stopped": Fault(two_workers, stop_a_worker, 40.0, ends_a_worker=True),
+    "a worker is stopped": Fault(two_workers, stop_a_worker, 30.0, ends_a_worker=True),
     "disk full": Fault(small_disk, fill_the_disk),
     "read-only": Fault(small_disk, make_it_read_only),
     "64 file descriptors": Fault(few_descriptors, open_connections),
     "clock jumps": Fault(faked_clock, turn_the_clock),
     "bundle of garbage": Fault(bundle_of_ones_own, replace_by_garbage),
     "1 GB": Fault(one_gigabyte, swap_within_the_limit),
-    "4 GB, two workers, swaps": Fault(four_gigabytes_two_workers, swap_within_the_limit, 40.0),
+    "4 GB, two workers, swaps": Fault(four_gigabytes_two_workers, swap_within_the_limit, 30.0),
 }
 if not _FAKETIME:
     del FAULTS["clock jumps"]

@@ -202,7 +202,7 @@ def attacked(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 (group / "memory.max_usage_in_bytes").write_text("0")
                 while (found := send(server, request, file))["stood_still"]:
                     print(f"{name}: the machine stood still; {file} is sent again", flush=True)
-                    time.sleep(_LONGEST_S)
+                    server.await_answer(request(photo()), 120.0)
                 found["peak_mb"] = int((group / "memory.max_usage_in_bytes").read_text()) / 1e6
                 killed = int((group / "memory.oom_control").read_text().split()[-1]) - before
                 found["killed"] = killed
@@ -217,10 +217,12 @@ def cell(found: dict[str, Any]) -> str:
     """One server's reaction to one file, as the documentation shows it."""
     statuses = {"no answer" if not status else str(status) for status in found["statuses"]}
     killed = "; killed for memory" if found["killed"] else ""
-    return (
-        f"{', '.join(sorted(statuses))}, {found['took_s']:.1f} s, {found['peak_mb'] / 1000:.1f} GB"
-        f"{killed}; others {found['polite_answered']:.0%}, p99 {found['polite_p99_ms']:.0f} ms"
+    asked = (
+        f"{', '.join(sorted(statuses))}, {found['took_s']:.1f} s ({found['cpu_s']:.1f} s of CPU)"
     )
+    memory = f"{found['peak_mb'] / 1000:.1f} GB"
+    others = f"others {found['polite_answered']:.0%}, p99 {found['polite_p99_ms']:.0f} ms"
+    return f"{asked}, {memory}{killed}; {others}"
 
 
 def made(name: str, env: dict[str, str], export: Path) -> Server:

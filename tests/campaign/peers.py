@@ -221,7 +221,9 @@ def cell(found: dict[str, Any]) -> str:
         f"{', '.join(sorted(statuses))}, {found['took_s']:.1f} s ({found['cpu_s']:.1f} s of CPU)"
     )
     memory = f"{found['peak_mb'] / 1000:.1f} GB"
-    others = f"others {found['polite_answered']:.0%}, p99 {found['polite_p99_ms']:.0f} ms"
+    others = f"others {found['polite_answered']:.0%}"
+    if found["polite_answered"] > 0.01:
+        others += f", p99 {found['polite_p99_ms']:.0f} ms"
     return f"{asked}, {memory}{killed}; {others}"
 
 

@@ -31,6 +31,8 @@ from tests.campaign.wire import WIRE, attempts, post
 ALL_FORMATS = "JPEG,PNG,WEBP,GIF,BMP,TIFF,PPM,AVIF"
 _LONGEST_S = 20 * 60
 """What has not begun by then is not run, and counts as broken."""
+_LONGEST_ATTACK_S = 90.0
+"""How long an attacker may take to get the last of its answers."""
 _ONE_ROUND_S = 0.01
 _ALONE_S = 6.0
 _COST_ROUNDS = 3
@@ -98,9 +100,13 @@ def watched(port: int, attack: str | None, seconds: float, pid: int) -> Seen:
     now_stolen, now_all = processor_ticks()
     seen = Seen(verdict, most, (now_stolen - stolen) / max(1, now_all - all_ticks))
     if attacker is not None:
-        told = json.loads(attacker.communicate(timeout=120)[0])
-        seen.attempts = told["attempts"]
-        seen.statuses = told["statuses"]
+        try:
+            told = json.loads(attacker.communicate(timeout=_LONGEST_ATTACK_S)[0])
+        except subprocess.TimeoutExpired:
+            attacker.kill()
+            seen.is_stuck = True
+        else:
+            seen.attempts, seen.statuses = told["attempts"], told["statuses"]
     return seen
 
 

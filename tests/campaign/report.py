@@ -26,6 +26,8 @@ class Seen:
     """Connections that the attacker opened."""
     statuses: dict[str, int] = field(default_factory=dict)
     """What the attacker was answered; 0 where the connection was closed."""
+    is_stuck: bool = False
+    """An answer to the attacker never came."""
     cost_s: float = 0.0
     restarts: int = 0
     """Processes that ended unasked, or were killed for memory."""
@@ -43,6 +45,7 @@ def complaints(seen: Seen, quiet: Verdict) -> list[str]:
         "p99": verdict.p99_ms <= 2 * quiet.p99_ms,
         "5xx or lost": (not verdict.failed or seen.may_lose)
         and not any(status.startswith("5") for status in seen.statuses),
+        "stuck": not seen.is_stuck,
         "restart": not seen.restarts,
         "memory": seen.memory_mb <= LIMIT_MB,
         "cost": seen.cost_s <= MOST_CPU_S,

@@ -25,6 +25,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from san_core import libtiff
 from san_core.errors import (
     CorruptImageError,
+    ImageError,
     ImageTooLargeError,
     NotAnImageError,
     PreprocessingError,
@@ -90,15 +91,17 @@ def _open(data: bytes | Path, formats: tuple[str, ...] = FORMATS) -> Image.Image
     except FileNotFoundError as error:
         raise NotAnImageError(f"There is no file {data!s}.") from error
     except UnidentifiedImageError as error:
-        raise _unidentified(data) from error
+        raise _unidentified(data, formats) from error
     except _BROKEN as error:
         raise CorruptImageError(f"The image's header cannot be read: {error}.") from error
 
 
-def _unidentified(data: bytes | Path) -> NotAnImageError | UnsupportedFormatError:
-    named = ", ".join(FORMATS)
+def _unidentified(data: bytes | Path, formats: tuple[str, ...]) -> ImageError:
+    named = ", ".join(formats)
     head = data[:64] if isinstance(data, bytes) else data.read_bytes()[:64]
     other = foreign_format(head)
+    if other in formats:
+        return CorruptImageError(f"The {other} is corrupt: its header cannot be read.")
     if other:
         return UnsupportedFormatError(f"{other} images are not decoded here; send one of {named}.")
     return NotAnImageError(f"These bytes are not an image; send one of {named}.")

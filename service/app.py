@@ -199,6 +199,10 @@ def assembled(machinery: Machinery, choose: EngineChoice) -> Service:
     )
 
 
+def _clients(keys: Keys, settings: Settings) -> ClientIdentity:
+    return ClientIdentity(keyed=keys.keyed, trusted_proxies=settings.trusted_proxies)
+
+
 @asynccontextmanager
 async def grpc_beside(service: Service, limits: ClientLimits) -> AsyncIterator[None]:
     """The gRPC server for as long as the service runs, if a port was named for it."""
@@ -210,7 +214,10 @@ async def grpc_beside(service: Service, limits: ClientLimits) -> AsyncIterator[N
         from service.grpc.server import GrpcServer
     except ModuleNotFoundError as error:
         raise SanError("gRPC needs its extra: pip install 'san-serve[grpc]'.") from error
-    server = GrpcServer(service, Keys(settings), limits, settings.host, settings.grpc_port)
+    keys = Keys(settings)
+    server = GrpcServer(
+        service, keys, _clients(keys, settings), limits, settings.host, settings.grpc_port
+    )
     await server.start()
     try:
         yield
@@ -278,7 +285,7 @@ def make_app(settings: Settings, service: Service, *, ready_first: bool = False)
         note_refusal(service.pipeline, scope, error)
 
     keys = Keys(settings)
-    clients = ClientIdentity(keyed=keys.keyed, trusted_proxies=settings.trusted_proxies)
+    clients = _clients(keys, settings)
     app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
     app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
     app = OriginCheck(

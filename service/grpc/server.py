@@ -25,6 +25,7 @@ from service.http.open_inference.inference import encode_answer, infer, with_byt
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import ServerSchema, model_metadata
 from service.http.routes.open_inference import served
+from service.request.client import ClientIdentity
 
 if TYPE_CHECKING:
     from service.serving.service import Service
@@ -41,18 +42,26 @@ _STATUS = {
     503: grpc.StatusCode.UNAVAILABLE,
 }
 _USABLE_ID = re.compile(r"[A-Za-z0-9._~-]{1,60}")
-Method = Callable[[Any, Any], Awaitable[dict[str, Any]]]
+Method = Callable[[Any, str], Awaitable[dict[str, Any]]]
+"""From a request and the client it comes from to the fields of a response."""
 
 
 class GrpcServer:
     """The protocol's six methods, on a port of their own."""
 
     def __init__(
-        self, service: Service, keys: Keys, limits: ClientLimits, host: str, port: int
+        self,
+        service: Service,
+        keys: Keys,
+        clients: ClientIdentity,
+        limits: ClientLimits,
+        host: str,
+        port: int,
     ) -> None:
         self._service = service
         self._limits = limits
         self._keys = keys
+        self._clients = clients
         self._address = f"{host}:{port}"
         self.port = port
         """Where it listens; a free port if 0 was asked for."""
@@ -106,8 +115,9 @@ class GrpcServer:
                     (key.encode(), value if isinstance(value, bytes) else value.encode())
                     for key, value in context.invocation_metadata() or ()
                 ]
-                self._keys.check(access, headers, _address(context.peer()))
-                found = await behave(request, context)
+                scope = {"headers": headers, "client": (_address(context.peer()), 0)}
+                self._keys.check(access, headers, self._clients.address(scope))
+                found = await behave(request, self._clients.of(scope))
             except SanError as error:
                 problem = Problem(error, None)
                 default = (
@@ -120,20 +130,20 @@ class GrpcServer:
 
         return handle
 
-    async def _server_live(self, _request: Any, _context: Any) -> dict[str, Any]:
+    async def _server_live(self, _request: Any, _client: str) -> dict[str, Any]:
         return {"live": True}
 
-    async def _server_ready(self, _request: Any, _context: Any) -> dict[str, Any]:
+    async def _server_ready(self, _request: Any, _client: str) -> dict[str, Any]:
         return {"ready": self._service.is_ready and not self._service.is_leaving}
 
-    async def _server_metadata(self, _request: Any, _context: Any) -> dict[str, Any]:
+    async def _server_metadata(self, _request: Any, _client: str) -> dict[str, Any]:
         return ServerSchema(version=metadata.version("san-serve")).model_dump()
 
-    async def _model_ready(self, request: Any, _context: Any) -> dict[str, Any]:
+    async def _model_ready(self, request: Any, _client: str) -> dict[str, Any]:
         served(self._service, request.name, request.version or None)
-        return await self._server_ready(request, _context)
+        return await self._server_ready(request, _client)
 
-    async def _model_metadata(self, request: Any, _context: Any) -> dict[str, Any]:
+    async def _model_metadata(self, request: Any, _client: str) -> dict[str, Any]:
         deployment = served(self._service, request.name, request.version or None)
         limit = self._service.settings.max_resolution
         told = model_metadata(deployment.manifest, deployment.engine.name, limit)
@@ -146,10 +156,9 @@ class GrpcServer:
             "outputs": [x.model_dump(include=tensor) for x in told.outputs],
         }
 
-    async def _model_infer(self, request: Any, context: Any) -> Any:
+    async def _model_infer(self, request: Any, client: str) -> Any:
         service, started_ms = self._service, self._service.clock()
         request_id = request.id if _USABLE_ID.fullmatch(request.id) else secrets.token_hex(12)
-        client = _address(context.peer())
         allowance = Allowance(self._limits, client)
         try:
             allowance.add_requests(1)

@@ -85,11 +85,17 @@ class _Supervisor(Multiprocess):
         for process in self.processes:
             process.child_conn.close()
             if process.process.is_alive() and self._hangs(process):
-                logger.error("worker %s does not answer and is replaced", process.pid)
+                logger.error("worker %s does not answer and is killed", process.pid)
                 process.process.kill()  # it cannot leave by itself
                 process.process.join()
-        if not all(process.process.is_alive() for process in self.processes):
-            super().keep_subprocess_alive()
+        ended = [p.process for p in self.processes if not p.process.is_alive()]
+        if not ended or self.should_exit.is_set():
+            return
+        for worker in ended:
+            if worker.exitcode != STARTUP_FAILURE:
+                how = _ending(worker.exitcode or 0)
+                logger.error("worker %s ended (%s) and is replaced", worker.pid, how)
+        super().keep_subprocess_alive()
 
     def _hangs(self, process: Process) -> bool:
         """Whether a worker has been silent for long; asks without waiting."""
@@ -125,6 +131,11 @@ class _Supervisor(Multiprocess):
             )
             return
         super().restart_all()
+
+
+def _ending(code: int) -> str:
+    """An exit code as people know it: what the signal is called, or the number."""
+    return (signal.strsignal(-code) if code < 0 else None) or f"code {code}"
 
 
 def _resident_bytes(pid: int | None) -> int:

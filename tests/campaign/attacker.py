@@ -1,6 +1,7 @@
 """`python -m tests.campaign.attacker PORT NAME SECONDS`: one attack, from a process of its own.
 
-It prints "ready", waits for a line, attacks, and prints how many connections it opened.
+It prints "ready", waits for a line, attacks, and prints as JSON how many connections it opened and
+which statuses it was answered with.
 
 A real attacker has a computer of its own. Here it shares the service's cores, so it runs at the
 lowest priority: what it takes is meant to be the service's time, not the processor's.
@@ -8,6 +9,7 @@ lowest priority: what it takes is meant to be the service's time, not the proces
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -16,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.campaign.images import IMAGES
-from tests.campaign.wire import WIRE, attempts, image_flood
+from tests.campaign.wire import WIRE, attempts, image_flood, statuses
 
 CONNECTIONS = 4
 
@@ -36,7 +38,7 @@ def main() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    print(next(attempts))
+    print(json.dumps({"attempts": next(attempts), "statuses": statuses}))
 
 
 if __name__ == "__main__":

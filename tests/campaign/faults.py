@@ -32,6 +32,10 @@ _MEMORY = Path("/sys/fs/cgroup/memory")
 _FAKETIME = os.environ.get("FAKETIME_LIB", "")
 
 
+WORKER_ENDED = " and is replaced"
+"""What the supervisor logs of a worker that ended unasked."""
+
+
 @dataclass
 class Setting:
     """A service in its surroundings; undone when the fault is over."""
@@ -40,6 +44,7 @@ class Setting:
     options: list[str] = field(default_factory=list)
     prefix: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    killed_for_memory: int = 0
     folder: Path = Path()
     group: Path | None = None
 
@@ -51,7 +56,9 @@ class Fault:
     prepare: Callable[[Setting], None]
     act: Callable[[OurService, Setting, float], None]
     """Until a moment of `time.monotonic()`."""
-    seconds: float = 20.0
+    seconds: float = 15.0
+    ends_a_worker: bool = False
+    """What the worker holds is lost with it."""
 
 
 @contextmanager
@@ -248,20 +255,20 @@ def swap_within_the_limit(server: OurService, setting: Setting, end: float) -> N
         thread.join()
     assert setting.group is not None
     peak = int((setting.group / "memory.max_usage_in_bytes").read_text()) // _MEGA
-    killed = (setting.group / "memory.oom_control").read_text().split()[-1]
-    setting.notes.append(f"reload {seen}, peak {peak} MB with files, {killed} killed for memory")
+    setting.killed_for_memory = int((setting.group / "memory.oom_control").read_text().split()[-1])
+    setting.notes.append(f"reload {seen}, peak {peak} MB with files")
 
 
 FAULTS: dict[str, Fault] = {
-    "kill -9 at 70 % load": Fault(two_workers, kill_at_70_percent, 120.0),
-    "a worker is stopped": Fault(two_workers, stop_a_worker, 40.0),
+    "kill -9 at 70 % load": Fault(two_workers, kill_at_70_percent, 120.0, ends_a_worker=True),
+    "a worker is stopped": Fault(two_workers, stop_a_worker, 30.0, ends_a_worker=True),
     "disk full": Fault(small_disk, fill_the_disk),
     "read-only": Fault(small_disk, make_it_read_only),
     "64 file descriptors": Fault(few_descriptors, open_connections),
     "clock jumps": Fault(faked_clock, turn_the_clock),
     "bundle of garbage": Fault(bundle_of_ones_own, replace_by_garbage),
     "1 GB": Fault(one_gigabyte, swap_within_the_limit),
-    "4 GB, two workers, swaps": Fault(four_gigabytes_two_workers, swap_within_the_limit, 40.0),
+    "4 GB, two workers, swaps": Fault(four_gigabytes_two_workers, swap_within_the_limit, 30.0),
 }
 if not _FAKETIME:
     del FAULTS["clock jumps"]

@@ -144,6 +144,26 @@ def tiff_with_a_huge_tile() -> bytes:
     return _tiff(tags, packed)
 
 
+def tiff_of_floats(side: int = HUGE) -> bytes:
+    """A TIFF of 50 megapixels of floating-point numbers, deflated."""
+    squeeze = zlib.compressobj(1)
+    row = bytes(4 * side)
+    packed = b"".join(squeeze.compress(row) for _ in range(side)) + squeeze.flush()
+    tags = [
+        (256, 4, side),
+        (257, 4, side),
+        (258, 3, 32),
+        (259, 3, 8),
+        (262, 3, 1),
+        (273, 4, 8 + 2 + 12 * 10 + 4),
+        (277, 3, 1),
+        (278, 4, side),
+        (279, 4, len(packed)),
+        (339, 3, 3),
+    ]
+    return _tiff(tags, packed)
+
+
 def _png(width: int, height: int, depth: int, colour: int, row: int) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         crc = zlib.crc32(kind + data)
@@ -229,6 +249,7 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
     "pgm with an odd range": pgm_with_an_odd_range,
     "tiff of directories": tiff_of_directories,
     "tiff with a huge tile": tiff_with_a_huge_tile,
+    "tiff of floats": tiff_of_floats,
     "png of 16 bits": png_of_16_bits,
     "png of chunks": png_of_chunks,
     "png that lies": png_that_lies,

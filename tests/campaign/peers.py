@@ -1,4 +1,4 @@
-"""`python -m tests.campaign.peers`: what the campaign's files do to other ways to serve an image.
+"""`python -m tests.campaign.peers [SERVER,…]`: what the campaign's files do to other servers.
 
 Each server has two cores and 4 GB, as ours. Each file is sent once (a WebP also twice at once)
 while a polite client asks for a photograph ten times a second. Triton is the real server, which the
@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from benchmarks.driving.photo import photo
 from benchmarks.driving.wire import Client, form
@@ -49,6 +49,8 @@ _FORMATS = "JPEG,PNG,WEBP,GIF,BMP,TIFF,PPM,AVIF"
 _GROUP = Path("/sys/fs/cgroup/memory")
 _LIMIT = 4_000_000_000
 _AFTER_S, _LONGEST_S = 2.0, 25.0
+_STANDSTILL_S = 3.0
+"""Without a process of ours running: a file that was sent then is sent again."""
 _SETTLE_S = 6.0
 """For what a server does after its first answer."""
 _CACHE = user_cache()
@@ -80,11 +82,15 @@ class Polite:
         self._over = threading.Event()
         self.seconds: list[float] = []
         self.lost = 0
+        self.longest_pause_s = 0.0
+        """Between two requests: more than the period only if the machine stood still."""
 
     def run(self, until: Callable[[], bool]) -> None:
         """Until something is over; each request in a thread of its own."""
-        threads = []
+        threads, last = [], time.monotonic()
         while not until():
+            now = time.monotonic()
+            self.longest_pause_s, last = max(self.longest_pause_s, now - last), now
             threads.append(threading.Thread(target=self._ask, daemon=True))
             threads[-1].start()
             time.sleep(0.1)
@@ -114,7 +120,7 @@ class Polite:
         }
 
 
-def send(server: Server, request: Callable[[bytes], bytes], name: str) -> dict[str, object]:
+def send(server: Server, request: Callable[[bytes], bytes], name: str) -> dict[str, Any]:
     """Send one file; how long it took, what came, and what the polite client saw meanwhile."""
     twice = name.startswith("two ")
     image = attack("webp of 28 bytes" if twice else name)
@@ -141,6 +147,7 @@ def send(server: Server, request: Callable[[bytes], bytes], name: str) -> dict[s
 
     polite.run(over)
     return {
+        "stood_still": polite.longest_pause_s > _STANDSTILL_S,
         "statuses": statuses,
         "took_s": took[0],
         "cpu_s": server.cpu_s() - cpu,
@@ -148,42 +155,76 @@ def send(server: Server, request: Callable[[bytes], bytes], name: str) -> dict[s
     }
 
 
+REQUESTS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "ours": ("san-serve", lambda body: http_post("/classify?budget_ms=50", body)),
+    "fastapi": ("FastAPI", lambda body: form("/classify", "image", body)),
+    "triton": ("Triton, Python backend", triton_request),
+    "bentoml": (
+        "BentoML",
+        lambda body: http_post("/classify", body, {"Content-Type": "image/jpeg"}),
+    ),
+}
+"""By name: a title, and how an image is sent."""
+
+
 def main() -> None:
-    """Run one server, print its table as JSON lines."""
+    """Run the servers one after the other; print a JSON line per file, then the whole table."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaign.peers", description=__doc__)
-    parser.add_argument("server", choices=("ours", "fastapi", "bentoml", "triton"))
-    args = parser.parse_args()
-    requests: dict[str, Callable[[bytes], bytes]] = {
-        "ours": lambda body: http_post("/classify?budget_ms=50", body),
-        "fastapi": lambda body: form("/classify", "image", body),
-        "bentoml": lambda body: http_post("/classify", body, {"Content-Type": "image/jpeg"}),
-        "triton": triton_request,
-    }
-    request = requests[args.server]
+    parser.add_argument("servers", nargs="?", default=",".join(REQUESTS), help="all by default")
+    names = parser.parse_args().servers.split(",")
+    if unknown := set(names) - set(REQUESTS):
+        parser.error(f"there is no {unknown.pop()!r}; have {', '.join(REQUESTS)}")
+    columns = [dict(attacked(name)) for name in names]
+    print("| file |", " | ".join(REQUESTS[name][0] for name in names), "|")
+    print("|---|" + "---|" * len(names))
+    for file in FILES:
+        print(f"| {file} |", " | ".join(cell(column[file]) for column in columns), "|")
+
+
+def attacked(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What each file did to one server, started again wherever it was killed."""
+    request = REQUESTS[name][1]
     with tempfile.TemporaryDirectory() as folder, limited() as group:
         export = Path(folder)
-        env = {} if args.server == "ours" else export_network(load(), 224, export, probe(_CACHE))
+        env = {} if name == "ours" else export_network(load(), 224, export, probe(_CACHE))
         server: Server | None = None
         try:
-            for name in FILES:
+            for file in FILES:
                 if server is None or server.is_over:
                     if server is not None:
                         server.stop()
-                    server = made(args.server, env, export)
+                    server = made(name, env, export)
                     server._command = [*within(group), *server._command]
                     server.start()
                     server.await_answer(request(photo()), 120.0)
                     time.sleep(_SETTLE_S)
                 before = int((group / "memory.oom_control").read_text().split()[-1])
                 (group / "memory.max_usage_in_bytes").write_text("0")
-                found = send(server, request, name)
-                peak = int((group / "memory.max_usage_in_bytes").read_text()) / 1e6
+                while (found := send(server, request, file))["stood_still"]:
+                    print(f"{name}: the machine stood still; {file} is sent again", flush=True)
+                    server.await_answer(request(photo()), 120.0)
+                found["peak_mb"] = int((group / "memory.max_usage_in_bytes").read_text()) / 1e6
                 killed = int((group / "memory.oom_control").read_text().split()[-1]) - before
-                print(json.dumps({"file": name, **found, "peak_mb": peak, "killed": killed}))
-                sys.stdout.flush()
+                found["killed"] = killed
+                print(json.dumps({"server": name, "file": file, **found}), flush=True)
+                yield file, found
         finally:
             if server is not None:
                 server.stop()
+
+
+def cell(found: dict[str, Any]) -> str:
+    """One server's reaction to one file, as the documentation shows it."""
+    statuses = {"no answer" if not status else str(status) for status in found["statuses"]}
+    killed = "; killed for memory" if found["killed"] else ""
+    asked = (
+        f"{', '.join(sorted(statuses))}, {found['took_s']:.1f} s ({found['cpu_s']:.1f} s of CPU)"
+    )
+    memory = f"{found['peak_mb'] / 1000:.1f} GB"
+    others = f"others {found['polite_answered']:.0%}"
+    if found["polite_answered"] > 0.01:
+        others += f", p99 {found['polite_p99_ms']:.0f} ms"
+    return f"{asked}, {memory}{killed}; {others}"
 
 
 def made(name: str, env: dict[str, str], export: Path) -> Server:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import sys
 import threading
 import time
@@ -56,7 +57,7 @@ class Verdict:
     @property
     def p99_ms(self) -> float:
         ordered = sorted(self.seconds)
-        return 1000 * ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if ordered else 0.0
+        return 1000 * ordered[math.ceil(0.99 * len(ordered)) - 1] if ordered else 0.0
 
 
 def together(verdicts: list[Verdict]) -> Verdict:

@@ -24,7 +24,9 @@ def answers(running: Running) -> None:
     with running.client() as client:
         for image in (picture(), picture(image_format="PNG")):
             assert client.post("/classify", content=image).status_code == 200
-    until(lambda: running.service.admission.inside == 0)
+    service = running.service
+    until(lambda: service.admission.inside == 0)
+    until(lambda: service._next_reload is None and not service._reloading.locked())
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -9,12 +9,14 @@ import random
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
 from benchmarks.driving.photo import photo
 from tests.campaign.images import (
     attack,
+    bmp_of_runs,
     jpeg,
     photograph_of_twenty_megapixels,
     webp_of_one_colour,
@@ -31,6 +33,9 @@ Attack = Callable[[int, float], None]
 
 attempts = itertools.count()
 """Counts every connection that is opened."""
+
+statuses: Counter[int] = Counter()
+"""What came back; 0 where a connection was closed without an answer."""
 
 
 def connect(port: int, timeout_s: float = 30.0) -> socket.socket:
@@ -53,17 +58,19 @@ def connect(port: int, timeout_s: float = 30.0) -> socket.socket:
 def post(port: int, body: bytes, path: str = "/classify", **headers: str) -> int:
     """Send one request; its status, or 0 if the connection was closed."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
+    status = 0
     try:
         connection.sock = connect(port, 60.0)
         connection.request("POST", path, body, {k.replace("_", "-"): v for k, v in headers.items()})
         response = connection.getresponse()
         response.read()
+        status = response.status
     except (OSError, http.client.HTTPException):
-        return 0
-    else:
-        return response.status
+        pass
     finally:
         connection.close()
+    statuses[status] += 1
+    return status
 
 
 def _send(port: int, *pieces: bytes) -> None:
@@ -71,7 +78,13 @@ def _send(port: int, *pieces: bytes) -> None:
         for piece in pieces:
             connection.sendall(piece)
         connection.settimeout(1)
-        connection.recv(65536)
+        _note(connection.recv(65536))
+
+
+def _note(answer: bytes) -> None:
+    """Count the status of a raw answer."""
+    if answer.startswith(b"HTTP/1.1 "):
+        statuses[int(answer[9:12])] += 1
 
 
 def _until(end: float, work: Callable[[], object]) -> None:
@@ -212,15 +225,63 @@ def _trickle(port: int, end: float, beginning: bytes, drop: bytes) -> None:
         connection.close()
 
 
-def clients_that_leave(port: int, end: float) -> None:
+def clients_that_leave(name: str, after_s: float) -> Attack:
     """Costly images whose client does not wait for the answer."""
-    image = attack("webp within limits")
-    head = START + f"Content-Length: {len(image)}\r\n\r\n".encode()
+
+    def work(port: int, end: float) -> None:
+        image = attack(name)
+        head = START + f"Content-Length: {len(image)}\r\n\r\n".encode()
+
+        def once() -> None:
+            with suppress(OSError), connect(port) as connection:
+                connection.sendall(head + image)
+                time.sleep(after_s)
+
+        _until(end, once)
+
+    return work
+
+
+def flood(port: int, end: float) -> None:
+    """Ordinary photographs on 32 connections, the next one as soon as the last is answered."""
+    body = photo()
+    request = START + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    held: list[socket.socket] = []
+    while time.monotonic() < end:
+        with suppress(OSError):
+            while len(held) < 32:
+                held.append(connect(port))
+        for connection in tuple(held):
+            try:
+                connection.sendall(request)
+            except OSError:
+                held.remove(connection)
+        for connection in tuple(held):
+            try:
+                answer = connection.recv(65536)
+            except OSError:
+                answer = b""
+            _note(answer)
+            if not answer or b"connection: close" in answer.lower():
+                held.remove(connection)
+                connection.close()
+    for connection in held:
+        connection.close()
+
+
+def content_types(value: str) -> Attack:
+    """A Content-Type that is long to read."""
+    return lambda port, end: _until(end, lambda: post(port, jpeg(), content_type=value))
+
+
+def reloads(port: int, end: float) -> None:
+    """Swaps of the bundle, as a program on the same machine can ask for, whose client leaves."""
+    ask = b"POST /admin/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
 
     def once() -> None:
         with suppress(OSError), connect(port) as connection:
-            connection.sendall(head + image)
-            time.sleep(0.05)
+            connection.sendall(ask)
+            time.sleep(0.3)
 
     _until(end, once)
 
@@ -265,13 +326,19 @@ WIRE: dict[str, Attack] = {
     "form of parts": form_of_parts,
     "form of dashes": form_of_dashes,
     "idle connections": idle_connections(2000),
+    "form with a long boundary": content_types("multipart/form-data; boundary=" + "b" * 300),
+    "form of semicolons": content_types("multipart/form-data" + ";" * 60_000),
+    "photographs without end": flood,
     "60 bombs in one request": many_in_one(webp_of_one_colour),
+    "60 bmps of runs in one": many_in_one(bmp_of_runs),
     "60 large photographs in one": many_in_one(photograph_of_twenty_megapixels),
     "60 small photographs in one": many_in_one(photo),
     "slow headers": slow_headers,
     "slow bodies": slow_bodies,
-    "clients that leave": clients_that_leave,
+    "clients that leave": clients_that_leave("webp within limits", 0.05),
+    "clients that leave later": clients_that_leave("ppm of comments, 8 MB", 1.0),
     "warm-ups": warm_ups,
+    "reloads": reloads,
     "pins of 512 px": pins_without_a_budget,
     "pins of all resolutions": pins,
     "long budgets": budgets_of_ten_thousand_digits,

@@ -11,7 +11,9 @@ import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
+from service.grpc import server
 from service.grpc.messages import message, methods
+from service.http.open_inference.inference import infer
 from tests.service.conftest import CLASSES, make_settings, picture, serving, tiny_bundle
 
 __all__ = ["make_settings", "tiny_bundle"]
@@ -102,6 +104,25 @@ def test_keys_are_asked_for(make_settings):
             client.infer("tiny", [images(picture())])
         headers = {"authorization": "Bearer secret"}
         assert client.infer("tiny", [images(picture())], headers=headers)
+
+
+def test_a_key_is_a_client_as_over_http(make_settings, monkeypatch):
+    seen = []
+
+    async def noted(pipeline, request, request_id, started_ms, client):
+        seen.append(client)
+        return await infer(pipeline, request, request_id, started_ms, client)
+
+    monkeypatch.setattr(server, "infer", noted)
+    port = free_port()
+    with (
+        serving(make_settings(grpc_port=port, api_keys=("one", "other"))),
+        triton.InferenceServerClient(f"127.0.0.1:{port}") as client,
+    ):
+        for key in ("one", "other", "one"):
+            client.infer("tiny", [images(picture())], headers={"x-api-key": key})
+    assert seen[0] == seen[2] != seen[1]
+    assert all(name.startswith("key:") for name in seen)
 
 
 def test_our_messages_are_the_protocol_s():

@@ -69,6 +69,13 @@ def test_what_is_no_image_is_said_as_ever(pool):
     assert processes(pool)
 
 
+def test_a_damaged_image_of_a_format_that_is_taken_is_corrupt(pool):
+    damaged = bytearray(picture(image_format="AVIF"))
+    damaged[40:60] = bytes(20)
+    with pytest.raises(CorruptImageError, match="AVIF is corrupt"):
+        decoded(pool, bytes(damaged))
+
+
 def test_too_much_time_ends_the_helper_and_nothing_else(pool):
     before = pool.lost["SIGPROF"]
     with pytest.raises(ImageTooLargeError, match="more than 100 ms"):

@@ -253,6 +253,7 @@ def test_a_worker_that_dies_is_replaced_while_the_other_serves(pair):
     lost = sum(n for status, n in load.statuses.items() if status != 200)
     assert set(load.statuses) <= {200, "RemoteProtocolError", "ReadError", "ConnectError"}
     assert lost <= 4
+    pair.process.said(rf"worker {before[0]} ended \(Killed\) and is replaced")
     after = pair.pids()
     assert before[1] in after
     assert before[0] not in after

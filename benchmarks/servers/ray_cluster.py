@@ -1,4 +1,4 @@
-"""A Ray cluster of one node on loopback that serves `deploy/ray_serve/serve.yaml`."""
+"""A Ray cluster on loopback that serves `deploy/ray_serve/serve.yaml`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,18 @@ def stop(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
             process.wait()
 
 
-class Cluster:
-    """A node on loopback with some cores for replicas. Ray is installed on demand."""
+@dataclass(frozen=True)
+class Node:
+    """How many cores it has for replicas, and the core of this machine that it never leaves."""
 
-    def __init__(self, folder: Path, cores: int = 2) -> None:
+    cores: int = 2
+    kept_on: int | None = None
+
+
+class Cluster:
+    """Nodes on loopback, the first with the proxy. Ray is installed on demand."""
+
+    def __init__(self, folder: Path, nodes: Sequence[Node] = (Node(),)) -> None:
         (peer,) = select("ray")
         self._binaries = ensure(peer)
         self._folder = folder
@@ -52,36 +61,56 @@ class Cluster:
             "RAY_AUTH_MODE": "disabled",
             "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deploy.ray_serve.proxy:middlewares",
         }
+        self._nodes: list[subprocess.Popen[bytes]] = []
+        for node in nodes:
+            self._add(node)
+
+    def _add(self, node: Node) -> None:
         for _ in range(_ATTEMPTS):
-            self._ray = self._start_node(cores)
-            if self._is_up():
+            if not self._nodes:
+                self._port, self._http_port = free_port(), free_port()
+                self.url = f"http://127.0.0.1:{self._http_port}"
+                self._metrics_port = free_port()
+            name = f"ray-{len(self._nodes)}"
+            started = self._start_node(name, node)
+            if self._is_up(name, started):
+                self._nodes.append(started)
                 return
         raise RuntimeError(f"Ray did not start:\n{self.log()}")
 
-    def _start_node(self, cores: int) -> subprocess.Popen[bytes]:
-        self._port, self._metrics_port, self._http_port = free_port(), free_port(), free_port()
-        self.url = f"http://127.0.0.1:{self._http_port}"
-        return self._start(
-            "ray",
-            *("ray", "start", "--head", "--block", "--include-dashboard", "false"),
-            *("--node-ip-address", "127.0.0.1", "--port", str(self._port)),
-            *("--min-worker-port", "0", "--max-worker-port", "0"),
+    def _start_node(self, name: str, node: Node) -> subprocess.Popen[bytes]:
+        first = (
+            *("--head", "--include-dashboard", "false", "--port", str(self._port)),
             *("--metrics-export-port", str(self._metrics_port)),
-            *("--num-cpus", str(cores), "--object-store-memory", str(100 << 20)),
+        )
+        return self._start(
+            name,
+            *("ray", "start", "--block", "--node-ip-address", "127.0.0.1"),
+            *(("--address", f"127.0.0.1:{self._port}") if self._nodes else first),
+            *("--min-worker-port", "0", "--max-worker-port", "0"),
+            *("--num-cpus", str(node.cores), "--object-store-memory", str(100 << 20)),
+            core=node.kept_on,
         )
 
-    def _is_up(self) -> bool:
-        """Whether the node started; it ends by itself if another process took one of its ports."""
+    def _is_up(self, name: str, node: subprocess.Popen[bytes]) -> bool:
+        """Whether a node started; it ends by itself if another process took one of its ports."""
         deadline = time.monotonic() + _START_S
-        while self._ray.poll() is None and time.monotonic() < deadline:
-            if "Ray runtime started" in (self._folder / "ray.log").read_text():
+        while node.poll() is None and time.monotonic() < deadline:
+            if "Ray runtime started" in (self._folder / f"{name}.log").read_text():
                 return True
             time.sleep(0.2)
-        stop(self._ray, signal.SIGTERM)
+        stop(node, signal.SIGTERM)
         return False
 
-    def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, *command: str, core: int | None = None) -> subprocess.Popen[bytes]:
         program, *arguments = command
+
+        def prepare() -> None:
+            # Where a shell starts us in the background it is ignored, and Ray needs it to stop.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            if core is not None:
+                os.sched_setaffinity(0, {core})
+
         with (self._folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
                 [self._binaries / program, *arguments],
@@ -90,14 +119,14 @@ class Cluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # Where a shell starts us in the background it is ignored, and Ray needs it to stop.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                preexec_fn=prepare,
             )
 
     @contextmanager
     def serving(self, replicas: int, most: int | None = None, **args: Any) -> Iterator[None]:
         """Serve the project's Serve file, with other sizes, until the block ends."""
         config = yaml.safe_load(SERVE_FILE.read_text())
+        config["proxy_location"] = "HeadOnly"  # all nodes have one address
         config["http_options"] |= {"host": "127.0.0.1", "port": self._http_port}
         (application,) = config["applications"]
         settings = {
@@ -158,5 +187,6 @@ class Cluster:
         return "\n".join(path.read_text()[-3000:] for path in self._folder.glob("*.log"))
 
     def close(self) -> None:
-        """Stop the node."""
-        stop(self._ray, signal.SIGTERM)
+        """Stop the nodes."""
+        for node in reversed(self._nodes):
+            stop(node, signal.SIGTERM)

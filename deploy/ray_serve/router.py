@@ -6,7 +6,7 @@ import random
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-from deploy.ray_serve.proxy import REPLICAS, REQUESTS, now_ms
+from deploy.ray_serve import proxy
 from service.fleet.headroom import parse
 from service.fleet.routing import View, by_headroom
 
@@ -16,6 +16,9 @@ class HeadroomRouter(RequestRouter):
 
     Headroom comes with every answer (ORCA's header, which the proxy reads); for a replica that has
     not answered lately, with Ray's own routing statistics.
+
+    Ray copies this module into the proxy, with all that it names but modules. So what the proxy
+    knows is read from its module: `from proxy import REPLICAS` would make a second one.
     """
 
     def initialize_state(self) -> None:
@@ -33,9 +36,9 @@ class HeadroomRouter(RequestRouter):
         """The best replica first, then the others in case it takes no more."""
         if not candidate_replicas:
             return []
-        now = now_ms()
+        now = proxy.now_ms()
         views = [self._view(replica, now) for replica in candidate_replicas]
-        due = REQUESTS.get(pending_request.metadata.request_id) if pending_request else None
+        due = proxy.REQUESTS.get(pending_request.metadata.request_id) if pending_request else None
         if due is None:  # nothing to classify: any replica
             best = self._chance.randrange(len(views))
         else:
@@ -55,10 +58,10 @@ class HeadroomRouter(RequestRouter):
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """Called by Ray."""
         super().on_replica_actor_died(replica_id)
-        REPLICAS.pop(replica_id.unique_id, None)
+        proxy.REPLICAS.pop(replica_id.unique_id, None)
 
     def _view(self, replica: RunningReplica, now: float) -> View:
-        view = REPLICAS[replica.replica_id.unique_id]
+        view = proxy.REPLICAS[replica.replica_id.unique_id]
         if view.headroom is None:
             told = replica.routing_stats.get("headroom")
             headroom = parse(told.encode()) if isinstance(told, str) else None
@@ -69,4 +72,4 @@ class HeadroomRouter(RequestRouter):
     def _forget(self, internal_request_id: str) -> None:
         name = self._sent.pop(internal_request_id, None)
         if name is not None:
-            REPLICAS[name].left()
+            proxy.REPLICAS[name].left()

@@ -25,7 +25,8 @@ EXAMPLES = """examples:
   san replay gamma4-2 --policy san-serve --policy fixed --cores 4
   san replay poisson-1 --budget-ms 20
   san replay bursty-1 --replicas 16          which router keeps most promises?
-  san replay bursty-0.7 --replicas 16 --paces 1,1,1,2.5 --router headroom"""
+  san replay bursty-0.7 --replicas 16 --paces 1,1,1,2.5 --router headroom
+  san replay bursty-0.7 --replicas 16 --routers 16"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--router", action="append", metavar="NAME", help="may be repeated (default: all)"
     )
     parser.add_argument(
+        "--routers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="as many routers share the traffic; each knows what came back to it (default: 1)",
+    )
+    parser.add_argument(
         "--paces",
         default="1",
         metavar="X,X",
@@ -109,12 +117,16 @@ def _fleet(
         raise SettingsError(
             f"There is no router {unknown.pop()!r}; known are {', '.join(ROUTERS)}."
         )
+    if args.replicas < 1 or args.routers < 1:
+        raise SettingsError("--replicas and --routers: at least one of each.")
     try:
         paces = tuple(float(pace) for pace in args.paces.split(","))
     except ValueError as error:
         raise SettingsError("--paces: numbers with commas, such as 1,1,1,2.5.") from error
     results = {
-        router: make_fleet(args.replicas, router, host, measured, paces, args.seed).run(trace)
+        router: make_fleet(
+            args.replicas, router, host, measured, paces, args.seed, args.routers
+        ).run(trace)
         for router in args.router or ROUTERS
     }
     sys.stdout.write(report.table(results, "router") + "\n\n" + report.plot(results) + "\n")
@@ -154,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
         engine = args.cores if args.cores <= 4 else args.cores - decode
         # Measured with two threads; a run takes as many core-milliseconds on more.
         host = replace(host, cores=args.cores, engine_threads=engine, decode_threads=decode)
-    if args.replicas > 1 or args.router:
+    if args.replicas > 1 or args.router or args.routers != 1:
         return _fleet(args, trace, host, measured)
     results = {
         policy: replay(trace, policy, host, measured, args.seed)

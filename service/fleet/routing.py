@@ -11,8 +11,17 @@ from itertools import count
 from service.fleet.headroom import Headroom
 
 SAMPLE = 16
-"""Of how many replicas, drawn at random, the best is taken. Looking at a replica costs a router
-nothing. With many routers, fewer: they would all send their next request to the same replica."""
+"""Of how many replicas, drawn at random, the best is taken by a router that is alone. Looking at a
+replica costs a router nothing."""
+_FEWEST = 2
+"""The same where nearly all work is of other routers: they all know the same old reports, and would
+all send their next request to the same replica."""
+_ALONE = 0.8
+"""Part of the work inside that a router has sent if there is no other: reports are a little old."""
+_MOST = 0.5
+"""Part of the work inside below which a router knows too little to make room for others."""
+_MEMORY = 0.02
+"""What a report counts among those before it."""
 _SPARE = 0.8
 """Part of a budget within which a replica must serve a request to be chosen for others' sake."""
 _PATIENCE_MS = 50.0
@@ -48,13 +57,20 @@ class View:
     """Requests that this router sent there and that have not come back."""
     others_ms: float = float("-inf")
     """When the work that others sent will be done."""
+    mean_wait_ms: float = 0.0
+    """Of what was reported lately."""
+    mean_mine_ms: float = 0.0
+    """The part of it that this router had sent."""
 
     def report(self, headroom: Headroom, now_ms: float) -> None:
         """Take in what the replica says of itself; what it said before is not news."""
         if headroom == self.headroom:
             return
         self.headroom = headroom
-        self.others_ms = now_ms + headroom.wait_ms - self.inside * headroom.work_ms
+        mine_ms = self.inside * headroom.work_ms
+        self.others_ms = now_ms + headroom.wait_ms - mine_ms
+        self.mean_wait_ms += _MEMORY * (headroom.wait_ms - self.mean_wait_ms)
+        self.mean_mine_ms += _MEMORY * (min(mine_ms, headroom.wait_ms) - self.mean_mine_ms)
         if headroom.wait_ms > 0:
             self.busy = headroom
         else:
@@ -142,11 +158,16 @@ def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
     or slow, does not keep them anyway. So if one of the latter has time to spare for a request, it
     goes there: to the one that keeps short budgets least. One that no replica keeps goes where it
     is answered soonest. A replica that never reported is tried once.
+
+    The more of the work inside is of other routers, the fewer replicas are looked at; and if most
+    is, nothing is done for others' sake: of equals it goes where this router has sent least.
     """
     recent: deque[float] = deque(maxlen=_RECENT)
 
     def choose(views: Sequence[View], left_ms: float, now_ms: float) -> int:
         drawn = _draw(chance, len(views), sample)
+        mine = _mine(views, drawn)
+        drawn = drawn[: max(_FEWEST, round(mine * mine * len(drawn)))]
         for i in drawn:
             if views[i].headroom is None and not views[i].inside:
                 return i  # how else would it report
@@ -159,6 +180,8 @@ def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
             return min(drawn, key=lambda i: views[i].soonest_ms(ahead[i]))
         enough = best - _ALIKE
         needs = {i: views[i].needs_ms(ahead[i]) for i in drawn if served[i] >= enough}
+        if mine < _MOST:
+            return min(needs, key=lambda i: (views[i].inside, needs[i]))
         tight, spare_ms = min(recent, default=left_ms), _SPARE * min(left_ms, _PATIENCE_MS)
         taken = [
             i
@@ -176,6 +199,13 @@ ROUTERS: dict[str, Callable[[random.Random], Choose]] = {
     "least-requests": least_requests,
     "headroom": by_headroom,
 }
+
+
+def _mine(views: Sequence[View], drawn: Sequence[int]) -> float:
+    """Share of the work inside that this router has sent."""
+    wait_ms = sum(views[i].mean_wait_ms for i in drawn)
+    mine_ms = sum(views[i].mean_mine_ms for i in drawn)
+    return min(1.0, mine_ms / (_ALONE * wait_ms)) if wait_ms > 0 else 1.0
 
 
 def _draw(chance: random.Random, size: int, wanted: int) -> Sequence[int]:

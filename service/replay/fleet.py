@@ -1,4 +1,4 @@
-"""Many replicas behind one router, on one virtual clock: each is a whole simulation of its own."""
+"""Many replicas behind routers, on one virtual clock: each replica is a simulation of its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader
+from service.fleet.headroom import Headroom
 from service.fleet.routing import ROUTERS, Choose, View
 from service.latency.catalogue import Listing
 from service.latency.model import Measurements, decode_work
@@ -26,7 +27,7 @@ _TYPICAL = decode_work(ImageHeader("JPEG", 500, 375), 50_000, PREPROCESSING.leas
 
 
 class Replica(Simulation):
-    """One simulated service, and what it tells the router."""
+    """One simulated service, and what it tells the routers."""
 
     def __init__(
         self, host: HostModel, measured: Measurements, listings: list[Listing], seed: int
@@ -34,48 +35,66 @@ class Replica(Simulation):
         self.policy = Ours(measured, listings, host)
         super().__init__(self.policy, host, measured, listings, seed)
         self.policy.drop = self.dropped
-        self.view = View()
+        self._senders: dict[int, View] = {}
+        """By arrival, how the router that sent it sees this replica."""
+        self._report: Headroom | None = None
         self._reported_ms = float("-inf")
+
+    def sent(self, arrival: Arrival, view: View, now_ms: float) -> None:
+        """A router sends a request."""
+        view.sent()
+        self._senders[id(arrival)] = view
+        self.machine.advance(now_ms)
+        self.arrive(arrival, now_ms + WAY_MS)
 
     def _answer(self, job: Job, point: OperatingPoint) -> None:
         super()._answer(job, point)
-        self._comes_back()
+        self._comes_back(job)
 
     def _refuse(self, job: Job) -> None:
         super()._refuse(job)
-        self._comes_back()
+        self._comes_back(job)
 
     def dropped(self, job: Job) -> None:
         """A job was given up; its client is told."""
         super().dropped(job)
-        self._comes_back()
+        self._comes_back(job)
 
-    def _comes_back(self) -> None:
-        now, scheduler, report = self.machine.now, self.policy.scheduler, None
+    def _comes_back(self, job: Job) -> None:
+        now, scheduler = self.machine.now, self.policy.scheduler
         if now - self._reported_ms >= _REPORT_MS:
             self._reported_ms = now
             decode = scheduler.model.decode_ms(_TYPICAL)
-            report = reported(scheduler, now, lambda _: decode)
+            self._report = reported(scheduler, now, lambda _: decode)
+        report, view = self._report, self._senders.pop(id(job.arrival))
 
         def arrives() -> None:
-            self.view.left()
+            view.left()
             if report is not None:
-                self.view.report(report, self.machine.now)
+                view.report(report, self.machine.now)
 
         self.machine.at(now + WAY_MS, arrives)
 
 
+class Router:
+    """Chooses among replicas; it knows only what it sent, and what came back to it."""
+
+    def __init__(self, choose: Choose, replicas: int) -> None:
+        self.choose = choose
+        self.views = [View() for _ in range(replicas)]
+
+
 @dataclass
 class Fleet:
-    """Replicas and a router."""
+    """Replicas, and routers that share the traffic evenly."""
 
     replicas: list[Replica]
-    choose: Choose
+    routers: list[Router]
+    seed: int = 1
 
     def run(self, trace: Sequence[Arrival]) -> Result:
         """Play a trace; the sum over all replicas."""
-        replicas = self.replicas
-        views = [replica.view for replica in replicas]
+        replicas, chance = self.replicas, random.Random(self.seed)
         upcoming = [(0.0, i) for i in range(len(replicas))]
         due = [0.0] * len(replicas)
         for arrival in trace:
@@ -87,13 +106,11 @@ class Fleet:
                 due[i] = replicas[i].machine.advance(now)
                 if due[i] != float("inf"):
                     heapq.heappush(upcoming, (due[i], i))
+            router = chance.choice(self.routers)
             budget = arrival.budget_ms or 2000.0
-            i = self.choose(views, budget - 2 * WAY_MS, now)
-            replica = replicas[i]
-            replica.view.sent()
-            replica.machine.advance(now)
-            replica.arrive(arrival, now + WAY_MS)
-            due[i] = replica.machine.advance(now)
+            i = router.choose(router.views, budget - 2 * WAY_MS, now)
+            replicas[i].sent(arrival, router.views[i], now)
+            due[i] = replicas[i].machine.advance(now)
             heapq.heappush(upcoming, (due[i], i))
         total = Result()
         for replica in replicas:
@@ -109,6 +126,7 @@ def make_fleet(
     measured: Measurements | None = None,
     paces: Sequence[float] = (1.0,),
     seed: int = 1,
+    routers: int = 1,
 ) -> Fleet:
     """`size` replicas; `paces` are given out in turn (2: half as fast as it was measured)."""
     known, listings = reference()
@@ -120,7 +138,11 @@ def make_fleet(
         )
         for i in range(size)
     ]
-    return Fleet(replicas, ROUTERS[router](random.Random(seed)))
+    return Fleet(
+        replicas,
+        [Router(ROUTERS[router](random.Random(seed + n)), size) for n in range(routers)],
+        seed,
+    )
 
 
 def bursty(size: int, load: float, seconds: float, seed: int = 1) -> list[Arrival]:

@@ -76,12 +76,15 @@ class AnswerCache:
         """What the entries take."""
         return int(self._answers.currsize)
 
-    def find(self, image: bytes, bundle: str, at_least: float) -> Known | None:
-        """The answer to this very picture, if it is as accurate as running it again would be."""
+    def find(self, image: bytes, bundle: str, at_least: Callable[[], float]) -> Known | None:
+        """The answer to this very picture, if it is as accurate as running it again would be.
+
+        `at_least` is only asked for a picture that is known.
+        """
         known = None
         if _glance(image) in self._glances:
             known = self._answers.get(hashlib.sha256(image).digest())
-        if known is None or known.bundle != bundle or known.accuracy < at_least:
+        if known is None or known.bundle != bundle or known.accuracy < at_least():
             self.facts.misses += 1
             return None
         self.facts.hits += 1

@@ -244,9 +244,13 @@ class Pipeline:
             return None
         if (terms.resolution, terms.mode, terms.precision) != (None, None, None):
             return None
-        # An idle host is the most that a run could buy.
-        idle = deployment.idle_host.look(header, len(image), terms.budget_ms, terms.min_accuracy)
-        at_least = max(idle.accuracy or 0.0, terms.min_accuracy or 0.0)
+        size = len(image)
+
+        def at_least() -> float:
+            # An idle host is the most that a run could buy.
+            idle = deployment.idle_host.look(header, size, terms.budget_ms, terms.min_accuracy)
+            return max(idle.accuracy or 0.0, terms.min_accuracy or 0.0)
+
         return self._answers.find(image, deployment.sha256, at_least)
 
     def _remember(self, image: Received, deployment: Deployment, answer: Answer) -> None:

@@ -166,6 +166,37 @@ def test_ray_is_told_of_every_request_and_of_every_replica(cluster: Cluster) -> 
             until(lambda line=line: line.search(cluster.metrics()), log=cluster.metrics)
 
 
+def test_a_replica_that_is_stuck_gets_no_more_requests(cluster: Cluster) -> None:
+    """The router knows what it sent: it would send half of them there if it chose at random."""
+    found: Counter[str] = Counter()
+
+    def ask() -> None:
+        answer = httpx.post(f"{cluster.url}/classify?budget_ms=2000", content=PHOTO, timeout=60)
+        found[answer.headers["x-san-replica"]] += 1
+
+    def ask_often(times: int) -> list[threading.Thread]:
+        threads = [threading.Thread(target=ask) for _ in range(times)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.1)
+        return threads
+
+    with cluster.serving(2):
+        for thread in ask_often(10):  # both are ready to answer
+            thread.join()
+        stuck, pid = next(iter(cluster.replicas().items()))
+        found.clear()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            threads = ask_often(20)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        for thread in threads:
+            thread.join()
+    assert found.total() == 20
+    assert found[stuck] <= 5
+
+
 IN_RAY = """
 import json, os
 from types import SimpleNamespace

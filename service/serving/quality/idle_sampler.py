@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 
 _PENDING = 16
 _PENDING_BYTES = 32_000_000
+_CROWDED = 4
+"""Times the patience after which a sample is looked at all the same, behind requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,17 @@ class IdleSampler:
         *,
         chance: random.Random | None = None,
         poll_s: float = 0.05,
-        patience_s: float = float("inf"),
     ) -> None:
         self._admission = admission
         self._fraction = fraction
         self._chance = chance or random.Random()
         self._poll_s = poll_s
-        self._patience_s = patience_s
-        """After so long without a pause one sample is looked at all the same, behind requests."""
         self._pending: deque[Sample] = deque(maxlen=_PENDING)
+
+    @property
+    def patience_s(self) -> float:
+        """After so long without a pause a sample is looked at as soon as no request is inside."""
+        return float("inf")
 
     def offer(self, sample: Sample) -> None:
         """Perhaps keep a picture for later; the oldest make room."""
@@ -56,26 +60,20 @@ class IdleSampler:
             self._pending.append(sample)
 
     async def watch(self) -> None:
-        """Look at samples in pauses.
+        """Look at samples in pauses, one after each look around.
 
         The pause between two requests of one client is too short: the next would find the engine
-        taken.
+        taken. So would the first of a burst, if sample followed sample in a pause.
         """
         admission, seen, waited_s = self._admission, -1, 0.0
         while True:
             await asyncio.sleep(self._poll_s)
             waited_s += self._poll_s
             calm, seen = admission.facts.admitted == seen, admission.facts.admitted
-            if self._pending and waited_s >= self._patience_s:
-                waited_s = 0.0
-                await self._look()
-            while (
-                calm
-                and self._pending
-                and admission.is_idle
-                and admission.facts.admitted == seen
-                and not admission.draining
-            ):
+            due_s = 0.0 if calm else self.patience_s
+            if not admission.is_idle:
+                due_s = _CROWDED * self.patience_s
+            if self._pending and waited_s >= due_s and not admission.draining:
                 waited_s = 0.0
                 await self._look()
 

@@ -35,8 +35,10 @@ logger = logging.getLogger(__name__)
 
 _CHECK_S = 1.0
 _PATIENCE_S = 0.5
-"""How long a candidate's picture waits for a pause: twenty decide, so a bad one is found out within
-ten seconds of steady traffic too, for two runs a second at the most."""
+"""How long a picture waits for a pause while the candidate serves clients: twenty decide, so a bad
+one is found out within ten seconds of steady traffic too."""
+_SHADOW_PATIENCE_S = 2.0
+"""The same while nobody gets its answers: there is no hurry, and every run can cost a promise."""
 _EVENTS = 16
 _NEVER = float("inf")
 
@@ -91,7 +93,7 @@ class Rollout(IdleSampler):
         bounds: Bounds,
         watch_ms: float,
     ) -> None:
-        super().__init__(admission, fraction, patience_s=_PATIENCE_S)
+        super().__init__(admission, fraction)
         self._parts = parts
         self._rerun = rerun
         self._decoder = decoder
@@ -107,6 +109,11 @@ class Rollout(IdleSampler):
         self.share = 0.0
         self.facts = Comparison()
         self.events: deque[Event] = deque(maxlen=_EVENTS)
+
+    @property
+    def patience_s(self) -> float:
+        """How long a picture waits for a pause."""
+        return _SHADOW_PATIENCE_S if self.stage is Stage.SHADOW else _PATIENCE_S
 
     @property
     def watched(self) -> Deployment | None:

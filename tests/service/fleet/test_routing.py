@@ -1,6 +1,7 @@
 """Choosing a replica."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -130,3 +131,18 @@ def test_a_replica_that_never_reported_is_tried():
     tried = View()
     tried.sent()
     assert choose([view(), tried], 50.0, 0.0) == 0
+
+
+def test_a_router_that_is_not_alone_looks_at_two_and_makes_no_room():
+    views = [View() for _ in range(16)]
+    for number in range(100):  # news: what is reported again is not
+        for v in views:
+            v.report(replace(WORKING, price=float(number)), 0.0)
+    alone, crowd = by_headroom(random.Random(1)), by_headroom(random.Random(1))
+    busiest = [view(IDLE, WORKING, inside=5), *(view() for _ in range(15))]
+    alone(busiest, 5.0, 0.0)
+    assert {alone(busiest, 100.0, 0.0) for _ in range(20)} == {0}
+    views[0].inside = 5
+    crowd(views, 5.0, 0.0)
+    assert 0 not in {crowd(views, 100.0, 0.0) for _ in range(50)}
+    assert len({crowd(views, 100.0, 0.0) for _ in range(50)}) > 5

@@ -199,6 +199,16 @@ def test_openmetrics_for_those_who_ask(client):
     assert response.text.endswith("# EOF\n")
 
 
+def test_a_bucket_of_durations_names_the_trace_that_fell_into_it_last(client):
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    assert client.post("/classify", content=picture(), headers=headers).status_code == 200
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    text = client.get("/metrics", headers=accept).text
+    found = re.findall(r"(san_request_duration_seconds)_bucket.*# \{trace_id=\"(\w+)\"\}", text)
+    assert ("san_request_duration_seconds", trace) in found
+
+
 def test_api_keys(make_settings, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("# comment\nfrom-file   # the second client\n")

@@ -25,34 +25,34 @@ def answer(accuracy=0.7, bundle="b"):
 
 
 def test_a_picture_seen_again_is_known(cache):
-    assert cache.find(PICTURE, "b", 0.0) is None
+    assert cache.find(PICTURE, "b", lambda: 0.0) is None
     known = answer()
     cache.put(PICTURE, known)
-    assert cache.find(PICTURE, "b", 0.7) is known
+    assert cache.find(PICTURE, "b", lambda: 0.7) is known
     assert (cache.facts.hits, cache.facts.misses) == (1, 1)
 
 
 @pytest.mark.parametrize("changed", [PICTURE + b"!", PICTURE[:100] + b"?" + PICTURE[101:]])
 def test_another_picture_is_not_taken_for_it(cache, changed):
     cache.put(PICTURE, answer())
-    assert cache.find(changed, "b", 0.0) is None
+    assert cache.find(changed, "b", lambda: 0.0) is None
 
 
 def test_a_budget_that_buys_more_is_not_given_less(cache):
     cache.put(PICTURE, answer(0.5))
-    assert cache.find(PICTURE, "b", 0.7) is None
+    assert cache.find(PICTURE, "b", lambda: 0.7) is None
     cache.put(PICTURE, answer(0.7))
     cache.put(PICTURE, answer(0.5))  # a worse one does not replace it
-    assert cache.find(PICTURE, "b", 0.7).accuracy == 0.7
+    assert cache.find(PICTURE, "b", lambda: 0.7).accuracy == 0.7
 
 
 def test_answers_belong_to_their_bundle_and_grow_old(cache, now):
     cache.put(PICTURE, answer())
-    assert cache.find(PICTURE, "new", 0.0) is None
+    assert cache.find(PICTURE, "new", lambda: 0.0) is None
     cache.put(PICTURE, answer(0.2, "new"))
-    assert cache.find(PICTURE, "new", 0.0) is not None
+    assert cache.find(PICTURE, "new", lambda: 0.0) is not None
     now[0] = 61.0
-    assert cache.find(PICTURE, "new", 0.0) is None
+    assert cache.find(PICTURE, "new", lambda: 0.0) is None
 
 
 def test_it_never_takes_more_than_it_may(cache):
@@ -63,3 +63,11 @@ def test_it_never_takes_more_than_it_may(cache):
     tiny = AnswerCache(10, 60.0, lambda: 0.0)
     tiny.put(PICTURE, answer())
     assert len(tiny) == 0
+
+
+def test_what_a_new_picture_could_get_is_not_worked_out(cache):
+    def at_least():
+        raise AssertionError("asked")
+
+    cache.put(PICTURE, answer())
+    assert cache.find(PICTURE + b"more", "b", at_least) is None

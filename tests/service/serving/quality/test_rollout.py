@@ -216,3 +216,11 @@ def test_both_answer_at_the_best_point_that_both_have_ready(cache, points):
     scene.look(1)
     assert scene.points == points
     assert scene.rollout.facts.agreement.whole == len(points) // 2
+
+
+def test_a_candidate_that_serves_nobody_is_in_no_hurry():
+    scene = Scene(bundle("new"))
+    scene.load()
+    shadow = scene.rollout.patience_s
+    scene.load(share=0.2)
+    assert scene.rollout.patience_s < shadow

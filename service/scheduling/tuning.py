@@ -12,9 +12,9 @@ class Tuning:
     What depends on how cores are shared was chosen on servers (`--real`), the rest in simulation.
     """
 
-    horizon_ms: float = 120.0
+    horizon_ms: float = 80.0
     """How far ahead arrivals are expected when the engine's time is shared out."""
-    usable: float = 0.7
+    usable: float = 0.75
     """Part of the engine's time that is shared out; the rest absorbs what nobody foresaw."""
     memory_ms: float = 400.0
     """Over how much busy time the arrival rate is averaged."""
@@ -41,7 +41,7 @@ class Tuning:
     further apart in accuracy than the chance that is missing."""
     best_effort: float = 0.9
     """From this chance on a request is let in without a promise, if engine time has no price."""
-    unseen: float = 0.04
+    unseen: float = 0.06
     """Part of a budget that passes under load before a request is read and after its answer is
     written, in buffers and on the client's side: 99 of 100 answers are aimed at the rest."""
     likely: float = 0.5

@@ -45,8 +45,8 @@ def test_fewer_promises_are_told_from_as_many():
     assert rollout.not_worse((100, 100), (100, 99))
 
 
-def test_promises_are_those_made_and_nothing_may_be_lost_silently():
+def test_a_refusal_is_no_answer_in_time_and_nothing_may_be_lost_silently():
     outcomes = Counter({"in time": 97, "late": 3, "429": 50, "503": 2})
-    assert ray_routing.kept(outcomes) == 0.97
-    assert ray_routing.lost(outcomes) == 0
-    assert ray_routing.lost(outcomes + Counter({"ReadTimeout": 1, "ReadError": 1})) == 2
+    assert ray_routing.Seen(outcomes).kept == 97 / 152
+    assert ray_routing.Seen(outcomes).lost == 0
+    assert ray_routing.Seen(outcomes + Counter({"ReadTimeout": 1, "ReadError": 1})).lost == 2

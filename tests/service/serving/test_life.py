@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import httpx
@@ -119,8 +120,8 @@ def switches(pid):
 
 
 @pytest.mark.slow
-def test_threads_that_compute_are_equally_nice_and_the_event_loop_is_not(bundle):
-    """So are the engine's own threads, which are as nice as the thread that made them."""
+def test_threads_that_compute_are_equally_nice_and_the_event_loop_and_the_engine_are_not(bundle):
+    """The network's own threads are as nice as the thread that made them."""
     process = Process(bundle, "--port", 0, "--engine", "openvino", "--engine-threads", 2)
     try:
         port = process.said(r"running on http://127.0.0.1:(\d+)")[1]
@@ -135,7 +136,10 @@ def test_threads_that_compute_are_equally_nice_and_the_event_loop_is_not(bundle)
         loop = process.process.pid  # its main thread
         ours = os.getpriority(os.PRIO_PROCESS, 0)
         assert os.getpriority(os.PRIO_PROCESS, loop) == ours
-        niceness = {os.getpriority(os.PRIO_PROCESS, t) for t in busy if t != loop}
-        assert niceness == {max(ours, app._NICE)}
+        niceness = Counter(os.getpriority(os.PRIO_PROCESS, t) for t in busy if t != loop)
+        nice = max(ours, app._NICE)
+        assert set(niceness) == {ours, nice}
+        if nice > ours:
+            assert niceness[ours] == 1  # the engine's own, which hands over and waits
     finally:
         process.stop()

@@ -128,8 +128,9 @@ def test_threads_that_compute_are_equally_nice_and_the_event_loop_and_the_engine
         process.said("complete: ")  # no builder is busy any more
         before = switches(process.process.pid)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            for _ in range(20):
-                assert client.post("/classify?resolution=64", content=picture()).status_code == 200
+            several = [("image", ("photo.jpg", picture(), "image/jpeg"))] * 4
+            for _ in range(20):  # which run side by side, each on a thread of the network's
+                assert client.post("/classify?resolution=64", files=several).status_code == 200
         after = switches(process.process.pid)
         busy = [thread for thread, count in after.items() if count > before.get(thread, 0) + 10]
         assert len(busy) >= 3  # the event loop, the engine, a thread of the network's

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from service.errors import SettingsError
 
 if TYPE_CHECKING:
-    from service.latency.model import Measurements
+    from service.latency.curves import Measurements
     from service.replay.machine import HostModel
     from service.replay.traces import Arrival
 
@@ -136,7 +136,7 @@ def _fleet(
 def run(args: argparse.Namespace) -> int:
     """Print a table and a plot per policy."""
     # Late: `san --help` needs none of it.
-    from service.latency.model import Measurements
+    from service.latency.curves import Measurements
     from service.replay import report
     from service.replay.machine import HostModel
     from service.replay.running import POLICIES, replay

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from san_core.network.cost import Cost
 from service.engines.base import Engine
-from service.latency.model import Shape
+from service.latency.curves import Shape
 
 
 class Costs:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 from san_core.preprocessing import ImageHeader
 from service.latency.catalogue import Listing
-from service.latency.model import DecodeCost, LatencyModel
+from service.latency.decode_cost import DecodeCost
+from service.latency.model import LatencyModel
 from service.request.request import Idle
 
 _SPREAD = 1.5

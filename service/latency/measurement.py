@@ -21,14 +21,8 @@ from PIL import Image
 from san_core.preprocessing import ImageHeader, Preprocessing
 from service.engines.base import RunnableNetwork
 from service.images.decoder import to_input
-from service.latency.model import (
-    Curve,
-    DecodeCost,
-    DecodeWork,
-    Measurements,
-    Shape,
-    decode_work,
-)
+from service.latency.curves import Curve, Measurements, Shape
+from service.latency.decode_cost import DecodeCost, DecodeWork, decode_work
 from service.latency.quantiles import quantile
 from service.runtime.clock import Clock
 

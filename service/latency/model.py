@@ -8,20 +8,13 @@ How far whole times spread around their predictions is not known here but to `Sp
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from itertools import pairwise
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from san_core.preprocessing import ImageHeader
-from service.images.header import reduction
+from service.latency.curves import Curve, Measurements, Shape, interpolated, up_to
+from service.latency.decode_cost import DecodeCost, DecodeTimes, DecodeWork, bucket
 from service.latency.quantiles import Factor
-
-Shape = tuple[int, str]
-"""(resolution, precision): the mode changes the weights, not the time they take."""
 
 
 @dataclass(frozen=True)
@@ -53,236 +46,8 @@ class Assumed:
 ASSUMED = Assumed()
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Median forward time over the batch size: straight lines between measured sizes."""
-
-    sizes: tuple[int, ...]
-    ms: tuple[float, ...]
-
-    @property
-    def unit_ms(self) -> float:
-        """An image's time at the batch size that gets the most done.
-
-        It is taken over longer runs than a single image's, so noise hides less.
-        """
-        return min(ms / size for size, ms in zip(self.sizes, self.ms, strict=True))
-
-    def at(self, batch: int) -> float:
-        """The time of a batch; beyond the largest measured size, proportional to it."""
-        if batch <= self.sizes[0]:
-            return self.ms[0]
-        if batch >= self.sizes[-1]:
-            return self.ms[-1] * batch / self.sizes[-1]
-        i = bisect_left(self.sizes, batch)
-        low, high = self.sizes[i - 1], self.sizes[i]
-        share = (batch - low) / (high - low)
-        return self.ms[i - 1] + share * (self.ms[i] - self.ms[i - 1])
-
-
-@lru_cache(maxsize=256)
-def _up_to(curve: Curve, most: int) -> tuple[float, ...]:
-    """The times of batches of 1, 2, … images."""
-    return tuple(map(curve.at, range(1, most + 1)))
-
-
 _ORDINARY_MEGAPIXELS = 2.5
 """Larger JPEGs have a thread of their own, which yields to everything else."""
-
-
-@dataclass(frozen=True)
-class DecodeWork:
-    """What decoding one image involves: the regressors of its cost."""
-
-    format: str
-    megabytes: float
-    source_megapixels: float
-    decoded_megapixels: float
-
-    @property
-    def features(self) -> tuple[float, float, float, float]:
-        """In the order of `DecodeCost`."""
-        return (1.0, self.megabytes, self.source_megapixels, self.decoded_megapixels)
-
-    @property
-    def bucket(self) -> tuple[str, int]:
-        """Images that are alike for the purpose of correction."""
-        return _bucket(self.format, self.source_megapixels)
-
-
-def _bucket(image_format: str, megapixels: float) -> tuple[str, int]:
-    """Bounded in number."""
-    return (image_format, min(8, max(-4, round(math.log2(max(megapixels, 1e-3))))))
-
-
-def decode_work(header: ImageHeader, size: int, at_least: int) -> DecodeWork:
-    """Describe the work for `size` bytes that must keep `at_least` pixels on the shorter side."""
-    shorter = min(header.width, header.height) if header.format == "JPEG" else 0
-    factor = reduction(shorter, at_least)
-    source = header.width * header.height / 1e6
-    return DecodeWork(header.format, size / 1e6, source, source / factor**2)
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeTimes:
-    """What decoding one image takes at every scale that it can be decoded at."""
-
-    shorter: int
-    """The shorter side of what can be made smaller while it is decoded; 0 for all other images."""
-    fixed_ms: float
-    whole_ms: float
-    """What its pixels take on top at full scale."""
-
-    def at(self, at_least: int) -> float:
-        """The time if so many pixels of the shorter side must be kept."""
-        return self.fixed_ms + self.whole_ms / reduction(self.shorter, at_least) ** 2
-
-
-@dataclass
-class DecodeCost:
-    """ms = base + per_megabyte * MB + per_source * Mpx + per_decoded * decoded Mpx."""
-
-    coefficients: tuple[float, float, float, float] = (0.4, 6.0, 1.0, 8.0)
-
-    def at(self, work: DecodeWork) -> float:
-        """The median cost of some work."""
-        base, per_megabyte, per_source, per_decoded = self.coefficients
-        return (
-            base
-            + per_megabyte * work.megabytes
-            + per_source * work.source_megapixels
-            + per_decoded * work.decoded_megapixels
-        )
-
-    def times(self, header: ImageHeader, size: int, factor: float = 1.0) -> DecodeTimes:
-        """The median costs of an image of `size` bytes, times a factor."""
-        base, per_megabyte, per_source, per_decoded = self.coefficients
-        source = header.width * header.height / 1e6
-        return DecodeTimes(
-            min(header.width, header.height) if header.format == "JPEG" else 0,
-            factor * (base + per_megabyte * size / 1e6 + per_source * source),
-            factor * per_decoded * source,
-        )
-
-    @classmethod
-    def fit(cls, measured: Sequence[tuple[DecodeWork, float]]) -> DecodeCost:
-        """Least squares with coefficients that are not negative (coordinate descent).
-
-        Relative errors are what matters: each equation is divided by its time.
-        """
-        rows = [([f / ms for f in work.features], 1.0) for work, ms in measured if ms > 0]
-        weights = list(cls().coefficients)
-        for _ in range(500):
-            for j in range(len(weights)):
-                top = bottom = 0.0
-                for row, target in rows:
-                    others = (
-                        sum(w * x for w, x in zip(weights, row, strict=True)) - weights[j] * row[j]
-                    )
-                    top += row[j] * (target - others)
-                    bottom += row[j] * row[j]
-                if bottom > 0:
-                    weights[j] = max(0.0, top / bottom)
-        return cls((weights[0], weights[1], weights[2], weights[3]))
-
-
-@dataclass
-class Measurements:
-    """What was measured on this host: enough to restart without measuring again."""
-
-    curves: dict[Shape, Curve] = field(default_factory=dict)
-    decode: dict[str, DecodeCost] = field(default_factory=dict)
-    build_ms: dict[str, float] = field(default_factory=dict)
-    """How long it takes to make a network ready, per precision."""
-
-    def without(self, shapes: Collection[Shape]) -> Measurements:
-        """All but some shapes' times."""
-        curves = {shape: curve for shape, curve in self.curves.items() if shape not in shapes}
-        return replace(self, curves=curves)
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {
-            "forward": [
-                {
-                    "resolution": resolution,
-                    "precision": precision,
-                    "sizes": curve.sizes,
-                    "ms": curve.ms,
-                }
-                for (resolution, precision), curve in self.curves.items()
-            ],
-            "decode": {name: cost.coefficients for name, cost in self.decode.items()},
-            "build_ms": self.build_ms,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Measurements:
-        """Raises KeyError, TypeError or ValueError if the data are not ours."""
-        found = cls(
-            decode={str(k): DecodeCost(_four(v)) for k, v in data["decode"].items()},
-            build_ms={str(k): _positive(v) for k, v in data["build_ms"].items()},
-        )
-        for entry in data["forward"]:
-            shape = (int(entry["resolution"]), str(entry["precision"]))
-            sizes = tuple(int(n) for n in entry["sizes"])
-            times = tuple(_positive(ms) for ms in entry["ms"])
-            if not sizes or len(sizes) != len(times) or any(a >= b for a, b in pairwise(sizes)):
-                raise ValueError("a curve whose sizes and times do not go together")
-            found.curves[shape] = Curve(sizes, times)
-        if not found.curves:
-            raise ValueError("no curve at all")
-        return found
-
-
-def _positive(value: Any) -> float:
-    number = float(value)
-    if not (math.isfinite(number) and number > 0):
-        raise ValueError("a time that is not positive")
-    return number
-
-
-def _four(values: Sequence[Any]) -> tuple[float, float, float, float]:
-    a, b, c, d = (float(v) for v in values)
-    if not all(math.isfinite(v) and v >= 0 for v in (a, b, c, d)):
-        raise ValueError("a decode cost that is negative")
-    return a, b, c, d
-
-
-_OVER_INT8 = 2.0
-"""How much longer float takes than int8 where only one of them was measured: 1.8 to 2.5 times on
-CPUs with VNNI (`docs/performance.md`)."""
-
-
-def interpolated(curves: Mapping[Shape, Curve], shape: Shape) -> Curve:
-    """The times of a shape that was not measured, from those that were.
-
-    Work grows with the pixels, so times lie on straight lines over them; beyond the ends they are
-    in proportion, though half of the nearest is the least.
-    """
-    resolution, precision = shape
-    same = sorted(s for s in curves if s[1] == precision)
-    factor = 1.0
-    if not same:
-        same = sorted(curves)
-        factor = _OVER_INT8 if precision == "float" else 1 / _OVER_INT8
-    pixels = resolution**2
-    below = [s for s in same if s[0] <= resolution]
-    above = [s for s in same if s[0] > resolution]
-    if below and above:
-        low, high = below[-1], above[0]
-        share = (pixels - low[0] ** 2) / (high[0] ** 2 - low[0] ** 2)
-        sizes = curves[low].sizes
-        return Curve(
-            sizes,
-            tuple(
-                factor * ((1 - share) * curves[low].at(n) + share * curves[high].at(n))
-                for n in sizes
-            ),
-        )
-    near = below[-1] if below else above[0]
-    factor *= max(pixels / near[0] ** 2, 0.5)
-    return Curve(curves[near].sizes, tuple(factor * ms for ms in curves[near].ms))
 
 
 class LatencyModel:
@@ -328,7 +93,7 @@ class LatencyModel:
     def bases_ms(self, shape: Shape, most: int) -> list[float]:
         """The same for batches of 1, 2, … images."""
         factor = self._own_factor(shape)
-        return [factor * ms for ms in _up_to(self.curve(shape), most)]
+        return [factor * ms for ms in up_to(self.curve(shape), most)]
 
     def _own_factor(self, shape: Shape) -> float:
         own = self._own.get(shape)
@@ -345,7 +110,7 @@ class LatencyModel:
 
     def decode_times(self, header: ImageHeader, size: int) -> DecodeTimes:
         """The same for an image of `size` bytes at every scale."""
-        factor = self._decode.get(_bucket(header.format, header.width * header.height / 1e6))
+        factor = self._decode.get(bucket(header.format, header.width * header.height / 1e6))
         cost = self._decode_cost(header.format)
         return cost.times(header, size, 1.0 if factor is None else factor.value)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 
 from service.engines.openvino.disk_cache import user_cache
-from service.latency.model import Measurements
+from service.latency.curves import Measurements
 from service.runtime.cgroups import cpu_quota
 from service.runtime.cores import cpu_model
 

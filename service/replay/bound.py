@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Sequence
 
 from service.latency.catalogue import Listing
-from service.latency.model import Measurements
+from service.latency.curves import Measurements
 from service.replay.machine import HostModel
 from service.replay.simulation import Job
 from service.replay.traces import Arrival

@@ -12,7 +12,8 @@ from san_core.preprocessing import ImageHeader
 from service.fleet.headroom import Headroom
 from service.fleet.routing import ROUTERS, Choose, View
 from service.latency.catalogue import Listing
-from service.latency.model import Measurements, decode_work
+from service.latency.curves import Measurements
+from service.latency.decode_cost import decode_work
 from service.replay.machine import HostModel, reference
 from service.replay.policies import Ours
 from service.replay.simulation import PREPROCESSING, Job, Result, Simulation

@@ -18,7 +18,8 @@ from san_core.bundle import Accuracy
 from san_core.frontier import OperatingPoint, Precision
 from san_core.mode import Mode
 from service.latency.catalogue import Listing
-from service.latency.model import Curve, DecodeCost, Measurements
+from service.latency.curves import Curve, Measurements
+from service.latency.decode_cost import DecodeCost
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from san_core.frontier import OperatingPoint
 from service.latency.catalogue import Listing
-from service.latency.model import LatencyModel, Measurements
+from service.latency.curves import Measurements
+from service.latency.model import LatencyModel
 from service.replay.machine import HostModel
 from service.replay.simulation import Job
 from service.scheduling.deciding import Verdict

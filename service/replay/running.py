@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from service.latency.catalogue import Listing
-from service.latency.model import Measurements
+from service.latency.curves import Measurements
 from service.replay.machine import HostModel, reference
 from service.replay.policies import Fixed, MaxAccuracy, MaxBatch, Ours, SlackFit
 from service.replay.rivals import EarlyShares, LateShares, Previous

@@ -13,7 +13,8 @@ from typing import Protocol
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader, Preprocessing
 from service.latency.catalogue import Listing
-from service.latency.model import DecodeWork, Measurements, decode_work
+from service.latency.curves import Measurements
+from service.latency.decode_cost import DecodeWork, decode_work
 from service.latency.quantiles import quantile
 from service.replay.machine import DECODE, HostModel, Machine
 from service.replay.traces import Arrival

@@ -26,7 +26,7 @@ from service.errors import (
 )
 from service.images.decoder import DecodeJob, Decoder, are_quick
 from service.images.header import Header
-from service.latency.model import decode_work
+from service.latency.decode_cost import decode_work
 from service.request.answer import Answer, Result, top_k
 from service.request.request import Outcome, Request, State
 from service.request.terms import Terms

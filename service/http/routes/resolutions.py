@@ -24,7 +24,7 @@ from service.http.schemas import (
     WarmSchema,
 )
 from service.latency.catalogue import Listing
-from service.latency.model import decode_work
+from service.latency.decode_cost import decode_work
 from service.serving.bundles.deployment import Deployment
 from service.serving.service import Service
 

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from service.engines.base import RunnableNetwork, batch_sizes, traits
 from service.engines.weight_cache import BACKGROUND
 from service.latency.catalogue import Listing
+from service.latency.curves import Shape
 from service.latency.measurement import (
     BEHIND_REQUESTS,
     in_steps,
@@ -23,7 +24,6 @@ from service.latency.measurement import (
     measure_forward,
     missing,
 )
-from service.latency.model import Shape
 from service.runtime.memory import trim
 from service.serving.bundles.deployment import Deployment, Machinery
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from san_core.bundle import DEFAULT_BUNDLE, Bundle, read
 from service.engines.base import Engine, RunnableNetwork
 from service.latency.catalogue import Catalogue
+from service.latency.curves import Measurements
 from service.latency.measurement import measure_decode, measure_forward, missing
-from service.latency.model import Measurements
 from service.latency.store import LatencyStore, directories, store_key
 from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery, precisions
 from service.serving.bundles.room import capacity

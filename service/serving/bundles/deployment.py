@@ -16,9 +16,10 @@ from service.engines.weight_cache import BACKGROUND, WeightCache
 from service.errors import OverloadedError
 from service.latency.catalogue import Catalogue, Listing
 from service.latency.costs import Costs
+from service.latency.curves import Curve, Measurements, Shape
 from service.latency.idle import IdleHost
 from service.latency.measurement import monotone
-from service.latency.model import Curve, LatencyModel, Measurements, Shape
+from service.latency.model import LatencyModel
 from service.latency.store import LatencyStore
 from service.observability.ledger import Ledger
 from service.request.terms import Terms

@@ -5,8 +5,10 @@ import pytest
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader
 from service.latency.catalogue import Listing
+from service.latency.curves import Curve, Measurements
+from service.latency.decode_cost import DecodeCost
 from service.latency.idle import IdleHost
-from service.latency.model import Curve, DecodeCost, LatencyModel, Measurements
+from service.latency.model import LatencyModel
 
 PHOTO = ImageHeader("JPEG", 500, 375)
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from san_core.frontier import OperatingPoint
 from san_core.preprocessing import ImageHeader, Preprocessing
 from service.images.header import read_header
+from service.latency.curves import Curve, Measurements
+from service.latency.decode_cost import decode_work
 from service.latency.measurement import (
     AT_START,
     BEHIND_REQUESTS,
@@ -17,7 +19,7 @@ from service.latency.measurement import (
     monotone,
     photograph,
 )
-from service.latency.model import Curve, LatencyModel, Measurements, decode_work
+from service.latency.model import LatencyModel
 from tests.service.fakes import FakeClock, FakeNetwork
 
 SHAPE = (40, "float")

@@ -3,30 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from san_core.preprocessing import ImageHeader
-from service.latency.model import (
-    Curve,
-    DecodeCost,
-    DecodeWork,
-    LatencyModel,
-    Measurements,
-    decode_work,
-    interpolated,
-)
-
-SMALL, LARGE = (64, "float"), (128, "float")
-
-
-def measured():
-    return Measurements(
-        curves={SMALL: Curve((1, 8), (2.0, 9.0)), LARGE: Curve((1, 8), (6.0, 40.0))},
-        decode={"JPEG": DecodeCost((1.0, 0.0, 2.0, 4.0))},
-        build_ms={"float": 100.0},
-    )
-
-
-def test_a_curve_is_straight_between_what_was_measured():
-    curve = Curve((1, 8), (2.0, 9.0))
-    assert [curve.at(n) for n in (1, 2, 8, 16)] == [2.0, 3.0, 9.0, 18.0]
+from service.latency.decode_cost import decode_work
+from service.latency.model import LatencyModel
+from tests.service.latency.times import LARGE, SMALL, measured
 
 
 def test_live_traffic_corrects_the_prediction():
@@ -95,62 +74,6 @@ def test_an_unmeasured_resolution_scales_with_its_pixels():
     assert model.forward_ms((64, "int8")) == pytest.approx(1.0)  # half of float
 
 
-def test_between_measured_resolutions_time_is_straight_over_pixels():
-    curves = {(30, "int8"): Curve((1, 2), (1.0, 2.0)), (50, "int8"): Curve((1, 2), (2.0, 4.0))}
-    curve = interpolated(curves, (40, "int8"))
-    assert curve.at(1) == pytest.approx(1 + 700 / 1600)
-    assert curve.at(2) == pytest.approx(2 + 2 * 700 / 1600)
-    model = LatencyModel(Measurements(curves=curves))
-    assert model.curve((40, "int8")) == curve
-    model.update({(40, "int8"): Curve((1,), (1.5,))})
-    assert model.curve((40, "int8")).at(1) == 1.5
-
-
-def test_an_images_time_is_that_of_the_batch_that_gets_the_most_done():
-    assert Curve((1, 2, 4), (2.0, 2.4, 6.0)).unit_ms == 1.2
-    assert Curve((1,), (2.0,)).unit_ms == 2.0
-
-
-def test_jpegs_are_decoded_at_reduced_scale_and_the_work_says_so():
-    header = ImageHeader("JPEG", 4000, 3000)
-    assert decode_work(header, 10, 110).decoded_megapixels == pytest.approx(12 / 64)
-    assert decode_work(header, 10, 1000).decoded_megapixels == pytest.approx(12 / 4)
-    assert decode_work(ImageHeader("PNG", 4000, 3000), 10, 110).decoded_megapixels == 12
-
-
-@pytest.mark.parametrize("image_format", ["JPEG", "PNG"])
-@pytest.mark.parametrize("at_least", [64, 200, 500, 2000])
-def test_the_times_at_all_scales_are_those_of_each(image_format, at_least):
-    model, header = LatencyModel(measured()), ImageHeader(image_format, 1200, 900)
-    work = decode_work(header, 300_000, at_least)
-    for _ in range(20):
-        model.observe_decode(work, 30.0, alone=True)
-    times = model.decode_times(header, 300_000)
-    assert times.at(at_least) == pytest.approx(model.decode_ms(work))
-
-
-def test_a_larger_image_is_predicted_to_take_longer():
-    model = LatencyModel(measured())
-    small = decode_work(ImageHeader("JPEG", 500, 375), 50_000, 100)
-    large = decode_work(ImageHeader("JPEG", 4000, 3000), 3_000_000, 100)
-    assert model.decode_ms(small) < model.decode_ms(large)
-    for _ in range(200):
-        model.observe_decode(large, 500.0, alone=True)
-    assert model.decode_ms(large) == pytest.approx(500.0, rel=0.01)
-
-
-def test_the_fit_finds_a_cost_that_is_there():
-    truth = DecodeCost((0.5, 8.0, 1.5, 6.0))
-    works = [
-        DecodeWork("JPEG", mb, mp, mp / f)
-        for mb, mp in ((0.05, 0.2), (0.3, 1.1), (1.0, 4.3), (2.0, 7.7))
-        for f in (1, 4, 16)
-    ]
-    fitted = DecodeCost.fit([(work, truth.at(work)) for work in works])
-    assert all(fitted.at(w) == pytest.approx(truth.at(w), rel=0.05) for w in works)
-    assert all(c >= 0 for c in fitted.coefficients)
-
-
 def test_building_learns_quickly_upwards():
     model = LatencyModel(measured())
     model.observe_build("float", 300.0)
@@ -158,24 +81,6 @@ def test_building_learns_quickly_upwards():
     model.observe_build("float", 100.0)
     assert model.build_ms("float") == pytest.approx(190.0)
     assert model.build_ms("int8") == pytest.approx(190.0)
-
-
-def test_measurements_survive_json():
-    known = measured()
-    assert Measurements.from_json(known.to_json()) == known
-
-
-@given(
-    st.recursive(
-        st.none() | st.integers() | st.text(),
-        lambda x: (
-            st.lists(x) | st.dictionaries(st.sampled_from(["forward", "decode", "build_ms"]), x)
-        ),
-    )
-)
-def test_foreign_json_is_an_error_we_expect(data):
-    with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
-        Measurements.from_json(data)
 
 
 @given(

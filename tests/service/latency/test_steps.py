@@ -1,7 +1,7 @@
 """The curve of an engine that pads its batches."""
 
+from service.latency.curves import Curve
 from service.latency.measurement import in_steps
-from service.latency.model import Curve
 
 
 def test_a_padded_batch_costs_what_the_next_size_costs():

@@ -1,7 +1,7 @@
 import logging
 
 from service.latency import store
-from service.latency.model import Curve, Measurements
+from service.latency.curves import Curve, Measurements
 from service.latency.store import LatencyStore, directories, store_key
 
 KNOWN = Measurements(curves={(64, "float"): Curve((1,), (2.0,))}, build_ms={"float": 9.0})

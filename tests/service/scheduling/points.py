@@ -4,7 +4,8 @@ from san_core.bundle import Accuracy
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.latency.catalogue import Listing
-from service.latency.model import Curve, LatencyModel, Measurements
+from service.latency.curves import Curve, Measurements
+from service.latency.model import LatencyModel
 from service.request.request import Request
 from service.request.terms import Terms
 from service.scheduling.pricing import Host, make_table

@@ -6,7 +6,8 @@ import pytest
 from san_core.frontier import OperatingPoint
 from service.errors import ExpiredError
 from service.latency.catalogue import Listing
-from service.latency.model import Curve, LatencyModel, Measurements
+from service.latency.curves import Curve, Measurements
+from service.latency.model import LatencyModel
 from service.request.request import Request
 from service.request.terms import OnMiss, Terms
 from service.scheduling.executor import Executor, _Executed, softmax

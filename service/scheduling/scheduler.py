@@ -7,24 +7,22 @@ teaches the spreads. A replay calls the same methods on a virtual clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass
 
 from san_core.frontier import OperatingPoint
 from service.latency.catalogue import Listing
-from service.latency.model import ASSUMED, LatencyModel
-from service.latency.quantiles import Chances, Factor, Spread, Spreads
+from service.latency.model import LatencyModel
+from service.latency.quantiles import Chances, Spread, Spreads
 from service.request.request import Request, State
 from service.request.terms import Terms
 from service.scheduling import deciding, dispatching, reasons
+from service.scheduling.costing import Costing
 from service.scheduling.deciding import Decision, Verdict
 from service.scheduling.dispatching import Plan
-from service.scheduling.pricing import CostTable, Host, PointCost, beside_ms, make_table
+from service.scheduling.pricing import CostTable, Host, PointCost
 from service.scheduling.rationing import Ration
 from service.scheduling.schedule import Schedule
 from service.scheduling.tuning import TUNING
-
-_REFRESH_MS = 50.0
-"""How long a table of costs holds: the pace changes by a few percent in that time."""
 
 _LOOK_MS = 500.0
 """How often it is looked whether a long run may begin: those that it would harm may have left."""
@@ -44,32 +42,22 @@ class Scheduler:
 
     model: LatencyModel
     schedule: Schedule
-    frontier: Sequence[Listing]
-    host: Host = field(default_factory=Host)
+    frontier: InitVar[Sequence[Listing]]
+    host: InitVar[Host | None] = None
     promise: float = 0.99
     max_batch: int = 8
     is_ready: Callable[[OperatingPoint], bool] = lambda _: True
     """Whether a point's weights are cached."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, frontier: Sequence[Listing], host: Host | None) -> None:
         self.whole, self.running = Spreads(self.promise), Spread(self.promise)
         self.calibration = Calibration()
         self.ration = Ration(self.promise)
         self.price = 0.0
-        self._cycle = Factor(ASSUMED.cycle)
-        self._decode: dict[int, Factor] = {}
-        """What decoding one image for a resolution takes of late."""
-        self._decode_seen = False
-        self._tables: dict[tuple[Listing, ...] | None, CostTable] = {}
-        """By the points to choose among; None: the frontier."""
-        self._made_ms, self._made_for = float("-inf"), self.frontier
-        self._learnt = False
-        """Whether anything was learnt since the tables were made."""
+        self.costing = Costing(self.model, frontier, host or Host(), self.max_batch)
         self._waiting: list[Request] = []
         self._ended_ms: float | None = None
         """When the last run ended, if requests waited then."""
-        self._crowded_ms: float | None = None
-        """When the last run ended, if enough were left inside to keep every core busy."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -92,28 +80,10 @@ class Scheduler:
 
     def table(self, now_ms: float, listings: Sequence[Listing] | None = None) -> CostTable:
         """What every point costs now."""
-        is_old = not 0 <= now_ms - self._made_ms < _REFRESH_MS
-        if is_old:
+        if self.costing.is_old(now_ms):
             self.whole.busy.forget(now_ms)
             self.whole.behind.forget(now_ms)
-        if (is_old and self._learnt) or self._made_for is not self.frontier:
-            self._tables.clear()
-            self._made_ms, self._made_for = now_ms, self.frontier
-            self._learnt = self._decode_seen = False
-        # Nearly all requests choose among the frontier, whose hash would take longer than the rest.
-        key = tuple(listings) if listings and listings is not self.frontier else None
-        found = self._tables.get(key)
-        if found is None:
-            found = make_table(
-                key or self.frontier,
-                self.model,
-                self.host,
-                self.max_batch,
-                self._decode_ms,
-                self._cycle.value,
-            )
-            self._tables[key] = found
-        return found
+        return self.costing.table(now_ms, listings)
 
     def admit(self, request: Request, now_ms: float) -> str | None:
         """Note an arrival; say why it is refused if the load alone already makes it late."""
@@ -146,7 +116,7 @@ class Scheduler:
     ) -> Decision:
         """Decide for a request whose body is there; book it if it is served."""
         table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
-        self._learn_decode(request, decode_ms)
+        self.costing.learn_decode(request, decode_ms)
         decision = deciding.decide(
             request, table, load, self.whole, now_ms, decode_ms, self._cold_ms
         )
@@ -202,21 +172,6 @@ class Scheduler:
         found = deciding.options(request, table, load, self.whole, now_ms, decode_ms, self._cold_ms)
         bound = self.whole.of(alone=load.alone).bound
         return [(o.cost.listing, o.total_ms * bound) for o in found]
-
-    def _learn_decode(self, request: Request, decode_ms: Callable[[int], float]) -> None:
-        """Take in what one request's images cost at every resolution; one per table is enough."""
-        if self._decode_seen:
-            return
-        self._decode_seen = True
-        for resolution in {x.point.resolution for x in self.frontier}:
-            each = max(decode_ms(resolution) / request.images, 0.01)
-            self._decode.setdefault(resolution, Factor(each)).learn(each)
-
-    def _decode_ms(self, resolution: int) -> float:
-        known = self._decode
-        if not known:
-            return ASSUMED.decode_ms
-        return known[min(known, key=lambda side: abs(side - resolution))].value
 
     def _cold_ms(self, cost: PointCost) -> float:
         listing = cost.listing
@@ -384,32 +339,19 @@ class Scheduler:
     def learn(self, plan: Plan, run: tuple[float, float] | None) -> None:
         """A finished plan ran from when to when; None if that teaches nothing."""
         images, point = sum(r.images for r in plan.run), plan.run[0].point
-        self._learn_cycle(plan, point, images)
-        self._learnt = True
+        self.costing.learn_cycle(plan, point, images)
+        self.costing.learnt()
         if run is None or point is None:
             return
         begun_ms, ended_ms = run
         if self._ended_ms is not None:
             self.model.observe_handover(begun_ms - self._ended_ms)
         self._ended_ms = ended_ms if plan.is_followed else None
-        beside = 0.0
-        if not plan.alone:
-            decode = self._decode_ms(point.resolution)
-            beside = images * beside_ms(self.host, decode, self.model.overhead_ms())
+        beside = 0.0 if plan.alone else self.costing.beside_ms(point.resolution, images)
         shape = (point.resolution, point.precision)
         self.model.observe_forward(
             shape, images, ended_ms - begun_ms, alone=plan.alone, beside_ms=beside
         )
-
-    def _learn_cycle(self, plan: Plan, point: OperatingPoint | None, images: int) -> None:
-        """Compare the time since the last run of a crowded service with what it got done."""
-        since, now_ms = self._crowded_ms, plan.ended_ms
-        self._crowded_ms = now_ms if plan.inside >= TUNING.crowd else None
-        if since is None:
-            return
-        cost = next((c for c in self.table(now_ms).points if c.listing.point == point), None)
-        if cost is not None:
-            self._cycle.learn((now_ms - since) * self._cycle.value / (images * cost.unit_ms))
 
     def answered(self, request: Request, now_ms: float) -> None:
         """A request ran its course: learn how far its predictions were off."""
@@ -431,5 +373,5 @@ class Scheduler:
         if request.promised and request.terms.budget_ms is not None:
             self.calibration.promised += 1
             self.calibration.kept += kept
-        self._learnt = True
+        self.costing.learnt()
         self.table(now_ms)  # now, and not on the next client's time

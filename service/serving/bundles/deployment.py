@@ -130,7 +130,7 @@ class Deployment:
                 lambda x: (self.model.curve(x.shape).unit_ms, x.rank),
             )
         )
-        self.scheduler.frontier = self.frontier
+        self.scheduler.costing.frontier = self.frontier
         self.cache.protect(listing.point for listing in self.frontier)
         self.idle_host = IdleHost(self.model, self.frontier, self.least_side)
 

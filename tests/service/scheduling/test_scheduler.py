@@ -1,6 +1,6 @@
 """What the scheduler learns from what became of requests."""
 
-from service.scheduling import scheduler as scheduler_module
+from service.scheduling import costing
 from service.scheduling.deciding import Verdict
 from service.scheduling.pricing import make_table
 from service.scheduling.schedule import Schedule
@@ -71,9 +71,7 @@ def test_a_lone_client_never_waits_for_costs_to_be_made(monkeypatch):
     """They are made anew after its answer, from what that answer taught."""
     made_at: list[float] = []
     scheduler, now = made(), 0.0
-    monkeypatch.setattr(
-        scheduler_module, "make_table", lambda *x: made_at.append(now) or make_table(*x)
-    )
+    monkeypatch.setattr(costing, "make_table", lambda *x: made_at.append(now) or make_table(*x))
     for start in (0.0, 1000.0, 2000.0):
         now = start
         asked, _ = enter(scheduler, 50.0, now)

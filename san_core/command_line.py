@@ -17,6 +17,8 @@ _WORDS = {"Path": "PATH", "int": "N", "float": "X", "str": "TEXT"}
 _WANTED = {
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",
+    "int_type": "must be a whole number",
+    "string_type": "must be a string",
     "float_parsing": "must be a number",
     "bool_parsing": "must be true or false",
     "less_than_equal": "must be at most {le}",
@@ -27,10 +29,18 @@ _WANTED = {
     "enum": "must be one of {expected}",
 }
 """By pydantic's kind of error: the same in words of ours."""
+_WHOLE = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known here",
+    "json_invalid": "is not valid JSON",
+}
+"""The same, where the value adds nothing."""
 
 
 def what_is_wrong(error: Mapping[str, Any]) -> str:
     """The end of a sentence about a value that pydantic refused."""
+    if (whole := _WHOLE.get(error["type"])) is not None:
+        return whole
     said = _WANTED.get(error["type"])
     if said is None:
         return f"cannot be {error['input']!r}: {error['msg']}"

@@ -375,7 +375,7 @@ def load(path: Path | str | None = None, device: str | torch.device = "cpu") -> 
     try:
         import torch
     except ModuleNotFoundError as error:
-        message = "A network to classify with needs torch: pip install 'san-serve[torch]'."
+        message = "Loading a bundle as a library needs torch: pip install 'san-serve[torch]'."
         raise ModuleNotFoundError(message, name=error.name) from error
 
     bundle = read(path, mapped=True)

@@ -153,6 +153,7 @@ class _Bar:
     def __call__(self, done: int, of: int) -> None:
         if self._bar is None:
             self._bar = tqdm(total=of, unit="img", dynamic_ncols=True, leave=False)
+        self._bar.total = of
         self._bar.update(done - self._bar.n)
         if done >= of:
             self._bar.close()
@@ -171,6 +172,9 @@ def run(args: argparse.Namespace, make_engine: MakeEngine | None = None) -> int:
         labelled = index_for_classes(validation_root(args.data), bundle.manifest.classes)
         labelled = labelled.limited(args.limit)
         bundle.network.to(group.device)
+        bar = _Bar() if group.is_main and sys.stderr.isatty() else None
+        if bar is not None:
+            bar(0, len(labelled))
         images = None
         if args.calibrate:
             images = calibration_images(
@@ -194,7 +198,7 @@ def run(args: argparse.Namespace, make_engine: MakeEngine | None = None) -> int:
             batch_size=args.batch_size,
             workers=args.workers,
             max_unreadable=args.max_unreadable,
-            progress=_Bar() if group.is_main and sys.stderr.isatty() else None,
+            progress=bar,
             engine=_engine(bundle, group, args, make_engine),
         )
         if not group.is_main:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping
+from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel
@@ -83,6 +84,8 @@ def add_fields(
         changed = {"help": text.replace("%", "%%")}
         if kind := options.get("metavar"):
             changed["metavar"] = "A,B" if kind.startswith("tuple") else _WORDS.get(kind, kind)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Enum):
+            changed["metavar"] = f"{{{','.join(str(x.value) for x in field.annotation)}}}"
         heading[name].add_argument(*flags, **{**options, **changed})
 
     parser.allow_abbrev = False  # an option must not pass for a longer one that it begins

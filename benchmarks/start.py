@@ -65,7 +65,7 @@ def _phases(server: Server, began: float) -> dict[str, float]:
     """Seconds since the start at which each phase ended, by the service's own log."""
     marks = {
         "imports": "Application startup complete",
-        "bundle and engine": "bundle ",
+        "bundle and engine": "loaded bundle ",
         "points built": "built ",
         "measured": ("measured ", "using the times"),
         "warmed up": "warmed up",

@@ -6,8 +6,10 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
+from san_core.bundle import read_manifest
 from san_core.errors import SanError
 from training.commands.options import add_target, target_of
+from training.data.folder import index_for_classes, validation_root
 
 HELP = """Add int8 and measured accuracy to a bundle, so that the service can choose by both.
 
@@ -42,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Quantize, then evaluate in both precisions, then say what is next."""
     if args.data is None and args.images is None:
         raise SanError("Say where images are: --data DIR for labelled ones, --images DIR for any.")
+    if args.data is not None:  # labels that do not fit are told before minutes of work
+        index_for_classes(validation_root(args.data), read_manifest(args.bundle).classes)
     target = target_of(args)
     _run(
         "training.commands.quantize",

@@ -233,6 +233,13 @@ def _aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     return found
 
 
+def _foreign(path: Path) -> ForeignFileError:
+    return ForeignFileError(
+        f"{path} is not a bundle: it is not a safetensors file. To make a bundle from a network's "
+        "weights, use `san lift`."
+    )
+
+
 def _read_header(path: Path) -> dict[str, Any]:
     """Read the safetensors header, telling foreign, truncated and corrupt files apart."""
     if path.is_dir():
@@ -245,10 +252,10 @@ def _read_header(path: Path) -> dict[str, Any]:
         start = file.read(8)
         length = int.from_bytes(start, "little")
         if len(start) < 8 or not 2 <= length <= _HEADER_LIMIT:
-            raise ForeignFileError(f"{path} is not a bundle: it is no safetensors file.")
+            raise _foreign(path)
         raw = file.read(length)
     if not raw.startswith(b"{"):
-        raise ForeignFileError(f"{path} is not a bundle: it is no safetensors file.")
+        raise _foreign(path)
     if len(raw) < length:
         raise TruncatedBundleError(f"{path} ends within its header; copy it again.")
     try:
@@ -368,7 +375,7 @@ def load(path: Path | str | None = None, device: str | torch.device = "cpu") -> 
     try:
         import torch
     except ModuleNotFoundError as error:
-        message = "A network to classify with needs torch: pip install 'san-serve[torch]'."
+        message = "Loading a bundle as a library needs torch: pip install 'san-serve[torch]'."
         raise ModuleNotFoundError(message, name=error.name) from error
 
     bundle = read(path, mapped=True)

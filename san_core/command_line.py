@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping
+from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,6 +18,8 @@ _WORDS = {"Path": "PATH", "int": "N", "float": "X", "str": "TEXT"}
 _WANTED = {
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",
+    "int_type": "must be a whole number",
+    "string_type": "must be a string",
     "float_parsing": "must be a number",
     "bool_parsing": "must be true or false",
     "less_than_equal": "must be at most {le}",
@@ -27,10 +30,18 @@ _WANTED = {
     "enum": "must be one of {expected}",
 }
 """By pydantic's kind of error: the same in words of ours."""
+_WHOLE = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known here",
+    "json_invalid": "is not valid JSON",
+}
+"""The same, where the value adds nothing."""
 
 
 def what_is_wrong(error: Mapping[str, Any]) -> str:
     """The end of a sentence about a value that pydantic refused."""
+    if (whole := _WHOLE.get(error["type"])) is not None:
+        return whole
     said = _WANTED.get(error["type"])
     if said is None:
         return f"cannot be {error['input']!r}: {error['msg']}"
@@ -73,6 +84,8 @@ def add_fields(
         changed = {"help": text.replace("%", "%%")}
         if kind := options.get("metavar"):
             changed["metavar"] = "A,B" if kind.startswith("tuple") else _WORDS.get(kind, kind)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Enum):
+            changed["metavar"] = f"{{{','.join(str(x.value) for x in field.annotation)}}}"
         heading[name].add_argument(*flags, **{**options, **changed})
 
     parser.allow_abbrev = False  # an option must not pass for a longer one that it begins

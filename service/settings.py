@@ -193,24 +193,30 @@ class Settings(BaseSettings):
         0.0, ge=0, le=0.5, description="share of the clients that the candidate serves"
     )
     candidate_fraction: float = Field(
-        0.2, ge=0, le=1, description="share of pictures that a candidate answers, too, when idle"
+        0.2,
+        ge=0,
+        le=1,
+        description="share of images that the candidate answers too, while the service is idle",
     )
     candidate_agreement: float = Field(
         0.8,
         ge=0,
         le=1,
-        description="share of pictures on which a candidate must agree with the bundle that serves",
+        description="share of images on which a candidate must agree with the bundle that serves",
     )
     rollback_s: float = Field(
         300.0,
         ge=0,
         le=86_400,
-        description="how long after its promotion a bundle is taken back if it is worse",
+        description="seconds after its promotion in which a bundle is rolled back if it is worse",
     )
 
     # pictures seen again
     answer_cache_megabytes: int = Field(
-        0, ge=0, le=100_000, description="megabytes of exact answers kept; 0: none are"
+        0,
+        ge=0,
+        le=100_000,
+        description="megabytes of answers kept for images that are sent again; 0 keeps none",
     )
     answer_cache_ttl_s: float = Field(
         600.0, gt=0, le=86_400, description="how long an answer is kept"
@@ -226,7 +232,7 @@ class Settings(BaseSettings):
         0.01,
         ge=0,
         le=1,
-        description="share of requests run again at the best point when idle, to compare",
+        description="share of requests that are run again at the best point while idle, to compare",
     )
     feedback_entries: int = Field(
         20_000, ge=1, le=10_000_000, description="answered requests remembered for feedback"
@@ -246,7 +252,7 @@ class Settings(BaseSettings):
         0.0,
         ge=0,
         le=300,
-        description="after SIGTERM, go on serving for so long while /readyz already says no",
+        description="seconds to go on serving after SIGTERM, while /readyz already says no",
     )
     drain_timeout_s: float = Field(
         30.0, ge=0, le=3600, description="longest wait for requests in flight at shutdown"
@@ -283,7 +289,7 @@ class Settings(BaseSettings):
     def _decodable(cls, formats: tuple[ImageFormat, ...]) -> tuple[ImageFormat, ...]:
         if "HEIF" in formats and find_spec("pi_heif") is None:
             raise PydanticCustomError(
-                "missing", "HEIF needs pi-heif, pip install 'san-serve[heif]'"
+                "no_codec", "HEIF needs pi-heif, pip install 'san-serve[heif]'"
             )
         return formats
 

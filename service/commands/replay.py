@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from service.replay.machine import HostModel
     from service.replay.traces import Arrival
 
-HELP = (
-    "Replay recorded or drawn traffic against a model of a machine: the capacity planner. The "
-    "scheduler is the service's own, on a virtual clock."
-)
+HELP = """Replay traffic on a model of a machine: plan capacity, compare policies.
+
+The traffic is a recording or a synthetic scenario. The scheduler is the service's own, on a
+simulated clock; nothing is classified."""
 EXAMPLES = """examples:
   san serve --record traffic.jsonl           record what arrives
   san replay traffic.jsonl --speed 2         what would twice the traffic do?
@@ -32,59 +32,81 @@ EXAMPLES = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "trace", metavar="TRACE", help="a recording, or a scenario such as poisson-1 or gamma4-2"
+        "trace",
+        metavar="TRACE",
+        help="a recording, or a synthetic scenario and its load, such as poisson-1 or gamma4-2",
     )
     parser.add_argument(
-        "--policy", action="append", metavar="NAME", help="may be repeated (default: all)"
+        "--policy",
+        action="append",
+        metavar="NAME",
+        help="policy to try, such as san-serve or fixed; repeat it for several (default: all)",
     )
     parser.add_argument(
         "--host",
         type=Path,
         metavar="FILE",
-        help="what a host measured, latency-….json of its cache folder (default: a 2-core one)",
+        help="times of a host: latency-….json from its cache folder (default: a 2-core host)",
     )
     parser.add_argument(
-        "--speed", type=float, default=1.0, metavar="X", help="times the traffic (default: 1)"
+        "--speed",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="multiply the traffic by this (default: 1)",
     )
     parser.add_argument(
-        "--cores", type=int, metavar="N", help="cores of the machine (default: as measured)"
+        "--cores", type=int, metavar="N", help="cores of the machine (default: those of the host)"
     )
     parser.add_argument(
-        "--budget-ms", type=float, metavar="MS", help="one budget for all (default: as recorded)"
+        "--budget-ms",
+        type=float,
+        metavar="MS",
+        help="the same budget for all requests (default: as in the trace)",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=8.0,
         metavar="S",
-        help="length of a drawn scenario (default: 8)",
+        help="length of a scenario (default: 8)",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="seed of a drawn scenario (default: 1)"
+        "--seed", type=int, default=1, metavar="N", help="seed of a scenario (default: 1)"
     )
     parser.add_argument(
         "--replicas",
         type=int,
         default=1,
         metavar="N",
-        help="as many machines, and as many times the traffic (default: 1)",
+        help="machines behind a router; the traffic grows with them (default: 1)",
     )
     parser.add_argument(
-        "--router", action="append", metavar="NAME", help="may be repeated (default: all)"
+        "--router",
+        action="append",
+        metavar="NAME",
+        help="router to try, such as headroom; repeat it for several (default: all)",
     )
     parser.add_argument(
         "--routers",
         type=int,
         default=1,
         metavar="N",
-        help="as many routers share the traffic; each knows what came back to it (default: 1)",
+        help="routers that share the traffic; each knows only its own answers (default: 1)",
     )
     parser.add_argument(
         "--paces",
         default="1",
         metavar="X,X",
-        help="of the replicas in turn: 1,1,1,2.5 makes one in four slow (default: 1)",
+        help="how slow each replica is, in turn: 1,1,1,2.5 makes one in four slow (default: 1)",
     )
+
+
+def _load(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise SettingsError(f"bursty-{text}: a number must follow, as in bursty-1.") from error
 
 
 def _trace(args: argparse.Namespace, path: Path) -> list[Arrival]:
@@ -95,7 +117,7 @@ def _trace(args: argparse.Namespace, path: Path) -> list[Arrival]:
     if path.is_file():
         return read(path)
     if args.trace.startswith("bursty-"):
-        load = float(args.trace.removeprefix("bursty-"))
+        load = _load(args.trace.removeprefix("bursty-"))
         return bursty(args.replicas, load, args.seconds, args.seed)
     drawn = scenario(args.trace, args.seconds * args.replicas, args.seed)
     return faster(drawn, args.replicas)

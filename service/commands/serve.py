@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +48,10 @@ _GROUPS = {
     "cache_megabytes": "weight cache",
     "max_body_megabytes": "limits on what a client may send",
     "api_keys": "who may call",
+    "candidate": "trying a new bundle",
+    "answer_cache_megabytes": "remembering answers",
     "record": "observability",
-    "drain_grace_s": "life",
+    "drain_grace_s": "shutting down, connections",
 }
 _SECRETS = ("api_keys", "metrics_keys", "admin_keys")
 _PREFIX = "SAN_"
@@ -118,6 +121,7 @@ def run(args: argparse.Namespace) -> int:
     configure(settings.log_level, settings.log_format)
     # A decoder that holds the interpreter for its usual 5 ms would make a 5 ms budget a lottery.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    _check_grpc(settings)
     if settings.workers == 1:
         return serve(settings)
 
@@ -125,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
     from service.processes.supervisor import supervise
     from service.runtime.cgroups import memory_room
 
+    _bound(settings.host, settings.port).close()  # a port that is taken is one sentence here too
     return supervise(partial(make_worker, settings), memory_room, **server_options(settings))
 
 
@@ -182,7 +187,16 @@ def _exit_if_lost(error: BaseException) -> None:
         timer.start()
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _check_grpc(settings: Settings) -> None:
+    """What would stop gRPC is said before anything starts."""
+    if settings.grpc_port is None:
+        return
+    if find_spec("grpc") is None:
+        raise SettingsError("gRPC needs its extra: pip install 'san-serve[grpc]'.")
+    _bound(settings.host, settings.grpc_port, "--grpc-port").close()
+
+
+def _bound(host: str, port: int, option: str = "--port") -> socket.socket:
     """A socket on the address, before anything else is begun; one sentence if it cannot be had."""
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -191,14 +205,14 @@ def _bound(host: str, port: int) -> socket.socket:
         made.listen(_BACKLOG)  # early connections wait
     except OSError as error:
         made.close()
-        raise SettingsError(_why_not(host, port, error)) from error
+        raise SettingsError(_why_not(host, port, option, error)) from error
     return made
 
 
-def _why_not(host: str, port: int, error: OSError) -> str:
+def _why_not(host: str, port: int, option: str, error: OSError) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return f"Port {port} is taken: stop what listens there, or name another with --port."
+            return f"Port {port} is taken: stop what listens there, or name another with {option}."
         case errno.EACCES:
             return f"Port {port} needs rights that this user does not have; name one from 1024 up."
     return f"Cannot listen on {host}: {error.strerror or error}. Name another address with --host."

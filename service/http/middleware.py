@@ -18,6 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from san_core.command_line import what_is_wrong
 from san_core.errors import SanError
 from service.errors import PROBLEM_JSON, ClientGoneError, HttpError, ParameterError, Problem
 from service.http.connection.protocol import FIRST_BYTE
@@ -81,7 +82,7 @@ def as_problem(error: Exception, scope: Scope) -> Problem:
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-        error = ParameterError(f"{where}: {first['msg']}.", where)
+        error = ParameterError(f"{where} {what_is_wrong(first)}.", where)
     elif isinstance(error, HTTPException):
         meant = hint(error.status_code, scope["method"], scope["path"])
         error = HttpError(error.status_code, str(error.detail), dict(error.headers or {}), meant)

@@ -37,7 +37,9 @@ class TimingSchema(BaseModel):
     queue: float = Field(description="waiting for a decoder and for the engine")
     decode: float
     weights: float = Field(description="waiting for weights that were not cached")
-    forward: float
+    forward: float = Field(
+        description="the network; on an idle service also the decoding of several images"
+    )
     total: float
 
 

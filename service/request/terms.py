@@ -47,8 +47,14 @@ class Terms:
     """Smaller goes first; the Open Inference Protocol's parameter, 0 for everyone else."""
 
 
-def parse_terms(query: Iterable[tuple[str, str]], budget_header: str | None = None) -> Terms:
+def parse_terms(
+    query: Iterable[tuple[str, str]],
+    budget_header: str | None = None,
+    others: tuple[str, ...] = (),
+) -> Terms:
     """Read the terms; the query's `budget_ms` goes before the header's.
+
+    `others` are parameters of the route that are no terms; the caller has read them.
 
     Raises ParameterError for anything unknown: a misspelt `budget` that is silently ignored would
     cost the client the very thing it asked for.
@@ -56,7 +62,9 @@ def parse_terms(query: Iterable[tuple[str, str]], budget_header: str | None = No
     given: dict[str, str] = {}
     for name, value in query:
         if name not in PARAMETERS:
-            _unknown(name)
+            if name in others:
+                continue
+            _unknown(name, (*PARAMETERS, *others))
         if name in given:
             raise ParameterError(f"{name} is given more than once.", name)
         given[name] = value
@@ -150,7 +158,7 @@ def _on_miss(text: str) -> OnMiss:
         ) from None
 
 
-def _unknown(name: str) -> NoReturn:
-    close = difflib.get_close_matches(name, PARAMETERS, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(PARAMETERS)}."
+def _unknown(name: str, known: tuple[str, ...]) -> NoReturn:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}."
     raise ParameterError(f"There is no parameter {name[:40]!r}; {hint}", name[:40])

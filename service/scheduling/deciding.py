@@ -303,7 +303,7 @@ def _none_fits(
         return Decision(Verdict.IMPOSSIBLE, warm, reasons.impossible(request, warm, now_ms))
     if load.engine_ms > request.patience_ms and not in_no_hurry:
         return Decision(Verdict.OVERLOADED, fastest, reasons.overloaded(request, fastest, now_ms))
-    if likely.in_time <= 0.05:
+    if likely.in_time <= reasons.HOPELESS:
         likely = fastest
     best = _held_up(found, likely.accuracy, left, _CERTAIN)
     return Decision(Verdict.LATE, likely, reasons.late(request, likely, now_ms), held_up=best)

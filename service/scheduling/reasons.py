@@ -12,6 +12,9 @@ from service.request.terms import Terms
 if TYPE_CHECKING:
     from service.scheduling.deciding import Option
 
+HOPELESS = 0.05
+"""A point that is in time less often than this is not called a chance."""
+
 
 def name(point: OperatingPoint) -> str:
     """A point in words."""
@@ -113,6 +116,11 @@ def late(request: Request, option: Option, now_ms: float) -> str:
     if request.terms.budget_ms is None:
         pinned = "The client pinned" if request.terms.resolution else "No budget was given:"
         return f"{pinned} {_name(option)} (predicted {option.total_ms:.1f} ms)."
+    if option.in_time <= HOPELESS:
+        return (
+            f"No point meets {_budget(request, now_ms)}: {_name(option)} is the fastest (predicted "
+            f"{option.total_ms:.1f} ms)."
+        )
     return (
         f"No point meets {_budget(request, now_ms)} reliably: {_name(option)} is in time in "
         f"{100 * option.in_time:.0f} of 100 cases (predicted {option.total_ms:.1f} ms)."

@@ -60,7 +60,7 @@ class Watchdog:
             drifted = deployment.model.has_drifted
             if drifted and not told:
                 logger.warning(
-                    "this host runs at %.2f times the latencies it was measured with",
+                    "this machine is %.2f times as slow as when it was measured",
                     deployment.model.drift,
                 )
             told = drifted

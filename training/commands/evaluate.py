@@ -66,13 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--modes",
         default="proxy",
         metavar="M,M",
-        help="of proxy, ideal, data_free (default: proxy)",
+        help="modes to measure: proxy, ideal, data_free (default: proxy)",
     )
     parser.add_argument(
         "--precisions",
         default="float",
         metavar="P,P",
-        help="of float, int8, which needs `san quantize` first (default: float)",
+        help="float, int8 or both; int8 needs `san quantize` first (default: float)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument(
@@ -83,16 +83,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=at_least(0),
         default=0,
         metavar="N",
-        help="calibrate `ideal` on N images of DATA/train first (default: 0, do not)",
+        help="first calibrate `ideal` on N images of DATA/train (default: 0, none)",
     )
     add_limit(parser, 0)
     parser.add_argument(
-        "--batch-size", type=at_least(1), default=64, help="images at once (default: 64)"
+        "--batch-size",
+        type=at_least(1),
+        default=64,
+        metavar="N",
+        help="images at once (default: 64)",
     )
     parser.add_argument(
         "--max-unreadable",
         type=at_least(0),
         default=100,
+        metavar="N",
         help="broken files to skip (default: 100)",
     )
     add_machine(parser, device="auto")
@@ -148,6 +153,7 @@ class _Bar:
     def __call__(self, done: int, of: int) -> None:
         if self._bar is None:
             self._bar = tqdm(total=of, unit="img", dynamic_ncols=True, leave=False)
+        self._bar.total = of
         self._bar.update(done - self._bar.n)
         if done >= of:
             self._bar.close()
@@ -166,6 +172,9 @@ def run(args: argparse.Namespace, make_engine: MakeEngine | None = None) -> int:
         labelled = index_for_classes(validation_root(args.data), bundle.manifest.classes)
         labelled = labelled.limited(args.limit)
         bundle.network.to(group.device)
+        bar = _Bar() if group.is_main and sys.stderr.isatty() else None
+        if bar is not None:
+            bar(0, len(labelled))
         images = None
         if args.calibrate:
             images = calibration_images(
@@ -189,7 +198,7 @@ def run(args: argparse.Namespace, make_engine: MakeEngine | None = None) -> int:
             batch_size=args.batch_size,
             workers=args.workers,
             max_unreadable=args.max_unreadable,
-            progress=_Bar() if group.is_main and sys.stderr.isatty() else None,
+            progress=bar,
             engine=_engine(bundle, group, args, make_engine),
         )
         if not group.is_main:

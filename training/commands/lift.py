@@ -67,13 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="[RESOLUTION=]SOURCE",
         help="a file (safetensors or a state dict), torchvision:NAME, timm:NAME or package:NAME "
-        f"({', '.join(PACKAGES)}); repeat it as 224=FILE 160=FILE for networks of one "
-        "architecture that were each trained at a resolution of their own",
+        f"({', '.join(PACKAGES)}); repeat it as 224=FILE 160=FILE if you trained the "
+        "architecture separately at several sizes",
     )
     parser.add_argument(
         "--native",
         type=at_least(1),
-        help="resolution the network was trained at (the package's, or 224)",
+        metavar="PX",
+        help="image size the network was trained at (default: the package's, else 224)",
     )
     parser.add_argument(
         "--resolutions",
@@ -93,19 +94,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="the bundle to write"
     )
-    parser.add_argument("--name", help="name of the bundle (that of the file)")
+    parser.add_argument("--name", metavar="NAME", help="name of the bundle (default: the file's)")
     parser.add_argument(
         "--classes",
         metavar="FILE|imagenet",
         help="class names: a file with one per line, or imagenet for the 1,000 of ImageNet-1k "
         "(default: those that come with the weights, else class 0, class 1, …)",
     )
-    parser.add_argument("--mean", type=_three, help="R,G,B on pixels from 0 to 1")
-    parser.add_argument("--std", type=_three, help="R,G,B on pixels from 0 to 1")
     parser.add_argument(
-        "--interpolation", choices=("bilinear", "bicubic"), help="default: as the weights say"
+        "--mean",
+        type=_three,
+        metavar="R,G,B",
+        help="of the pixels, on a scale of 0 to 1 (default: as the weights say, else ImageNet's)",
     )
-    parser.add_argument("--crop-ratio", type=float, help="centre crop's share of the shorter side")
+    parser.add_argument(
+        "--std",
+        type=_three,
+        metavar="R,G,B",
+        help="of the pixels, on a scale of 0 to 1 (default: as the weights say, else ImageNet's)",
+    )
+    parser.add_argument(
+        "--interpolation",
+        choices=("bilinear", "bicubic"),
+        help="how images are resized (default: as the weights say)",
+    )
+    parser.add_argument(
+        "--crop-ratio",
+        type=float,
+        metavar="SHARE",
+        help="centre crop's share of the shorter side (default: as the weights say)",
+    )
     parser.add_argument(
         "--crops",
         type=_crops,

@@ -58,7 +58,7 @@ def add_machine(parser: argparse.ArgumentParser, device: str = "cpu") -> None:
         type=at_least(-1),
         default=-1,
         metavar="N",
-        help="processes that decode; -1 goes by the cores (default: %(default)s)",
+        help="processes that decode; -1: as many as the cores allow (default: %(default)s)",
     )
     parser.add_argument(
         "--device",

@@ -5,8 +5,10 @@ import datetime
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from san_core import bundle as bundles
 from san_core.main_network.folding import FoldedArchitecture
@@ -41,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.005,
         metavar="SHARE",
-        help="leave a layer in float if its rounding alone makes more than this share of the "
-        "logits' power noise (default: %(default)s)",
+        help="leave a layer in float if rounding it alone changes the logits by more than this "
+        "share of their power (default: %(default)s)",
     )
     parser.add_argument(
         "--keep-float", default="", metavar="LAYER,LAYER", help="leave these layers in float too"
@@ -55,6 +57,15 @@ def _kept(text: str, known: set[str]) -> set[str]:
     for name in sorted(kept - known):
         raise RecipeError(f"--keep-float {name}: the network has no such layer.")
     return kept
+
+
+def _bar(total: int, unit: str) -> "tqdm[Any]":
+    """A bar on a terminal; nothing elsewhere."""
+    return tqdm(total=total, unit=unit, leave=False, disable=None, dynamic_ncols=True)
+
+
+def _show(bar: "tqdm[Any]", done: int) -> None:
+    bar.update(done - bar.n)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,12 +81,19 @@ def run(args: argparse.Namespace) -> int:
     for resolution in network.resolutions:
         print(f"Calibrating {resolution} on {len(folder)} images …", file=sys.stderr)
         images = images_at(folder, resolution, preprocessing, device, workers=args.workers)
-        ranges[resolution] = calibrate_ranges(network, folded, resolution, images)
+        with _bar(len(folder), "img") as bar:
+            ranges[resolution] = calibrate_ranges(
+                network, folded, resolution, images, lambda done: _show(bar, done)
+            )
     largest = network.resolutions[0]
     few = folder.limited(_SENSITIVITY_IMAGES)
     print(f"Measuring each layer's rounding at {largest} …", file=sys.stderr)
     batch = torch.cat(list(images_at(few, largest, preprocessing, device, workers=0)))
-    shares = sensitivities(network, folded, largest, batch, ranges[largest])
+    layers = ranges[largest]
+    with _bar(len(layers), "layer") as bar:
+        shares = sensitivities(
+            network, folded, largest, batch, layers, lambda _: _show(bar, bar.n + 1)
+        )
     sensitive = {layer for layer, share in shares.items() if share > args.noise}
     for layer in sorted(sensitive | kept, key=lambda name: -shares[name]):
         print(f"{layer} stays in float: int8 would add {shares[layer]:.1%} noise to the logits.")

@@ -37,7 +37,9 @@ def _tests(trained: Sequence[int]) -> tuple[int, ...]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    kinds = parser.add_subparsers(dest="kind", required=True)
+    kinds = parser.add_subparsers(
+        dest="kind", required=True, metavar="reproduce|curves", title="what to report"
+    )
     reproduce = kinds.add_parser("reproduce", help="train, evaluate and report, resumably")
     reproduce.add_argument(
         "--data",

@@ -46,22 +46,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="BUNDLE",
-        help="a bundle with the same classes that was trained on its own, the better the better: "
-        "how often both say the same stands for how often the network is right",
+        help="an accurate bundle with the same classes, trained independently: how often both "
+        "agree stands for how often the network is right",
     )
     parser.add_argument(
         "--judge-accuracy",
         type=_share,
         metavar="SHARE",
-        help="how often the judge is right on such images, 0 to 1, as published say: its scores "
-        "for the network's answers then take the place of yes or no",
+        help="published accuracy of the judge on such images, 0 to 1: the judge's scores for the "
+        "network's answers then take the place of agreement",
     )
     parser.add_argument(
         "--images",
         type=Path,
         required=True,
         metavar="DIR",
-        help="images like those that will be classified, none that either was trained on",
+        help="images like those that will be classified; neither bundle was trained on them",
     )
     parser.add_argument(
         "--also",

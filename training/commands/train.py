@@ -106,7 +106,7 @@ def _prepare(args: argparse.Namespace) -> tuple[Task, Recipe]:
     if args.images is not None:
         from training.distil import distil  # only for this kind of run
 
-        return distil.prepare(args.source, args.images, args.data, layered)
+        return distil.prepare(args.source, args.images, args.data, layered, quiet=args.quiet)
     if args.source is not None:
         return from_bundle(args.source, args.data, layered)
     training, validation = index_training(args.data)

@@ -256,6 +256,8 @@ def prepare(
     images: Path,
     data: Path | None,
     layered: Callable[[dict[str, Any]], Recipe],
+    *,
+    quiet: bool = False,
 ) -> tuple[Task, Recipe]:
     """Make the task of distilling a lifted bundle.
 
@@ -289,7 +291,8 @@ def prepare(
             "First, scores are scaled until every size is as sure as the network at its own size."
         )
         few = training.limited(_TEMPERED_ON)
-        for resolution, factor in temper(network, few, manifest.preprocessing).items():
+        factors = temper(network, few, manifest.preprocessing, quiet=quiet)
+        for resolution, factor in factors.items():
             log.debug("At %d the features are scaled by %.2f to begin with.", resolution, factor)
     judges: ImageFolder | None = None
     if len(held) and (recipe.blend or labelled is None):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from tqdm import tqdm
 
 from san_core.network.scale_adaptive_network import ScaleAdaptiveNetwork
 from san_core.preprocessing import Preprocessing
@@ -49,6 +50,7 @@ def temper(
     preprocessing: Preprocessing,
     *,
     evaluations: int = 8,
+    quiet: bool = True,
 ) -> dict[int, float]:
     """Scale the last private batch norm of each resolution so that its confidence is right.
 
@@ -66,6 +68,8 @@ def temper(
     network.eval()
     target = F.log_softmax(network(images[native], native), dim=1)
     factors = {}
+    runs = len(pupils(network)) * (evaluations + 3)
+    bar = tqdm(total=runs, desc="scores", unit="run", leave=False, disable=quiet or None)
     for resolution in pupils(network):
         norm = network.batch_norm(resolution)
         parts = [norm.weight[-channels:], norm.bias[-channels:]]
@@ -74,10 +78,12 @@ def temper(
         def cost(factor: float) -> float:
             for part, own in zip(parts, start, strict=True):  # noqa: B023 (called at once)
                 part.copy_(factor * own)
+            bar.update()
             return _divergence(network(images[resolution], resolution), target)  # noqa: B023
 
         unchanged = cost(1.0)
         found = _smallest(cost, 0.1, 1.5, evaluations)
         factors[resolution] = found if cost(found) < unchanged else 1.0
         cost(factors[resolution])
+    bar.close()
     return factors

@@ -43,8 +43,8 @@ def plan_router(service: Service) -> APIRouter:
 
         Nothing is classified, admitted or remembered. Every parameter of /classify is taken.
         """
-        query = [pair for pair in request.query_params.multi_items() if pair[0] not in _IMAGE]
-        terms = parse_terms(query, request.headers.get("x-budget-ms"))
+        query = request.query_params.multi_items()
+        terms = parse_terms(query, request.headers.get("x-budget-ms"), _IMAGE)
         deployment = service.deployment
         if deployment is None:
             raise NotReadyError("No bundle is loaded yet; try again soon.")

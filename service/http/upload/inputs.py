@@ -85,8 +85,10 @@ def _from_json(body: bytes) -> tuple[list[bytes], bool]:
         given = given["image"] if "image" in given else given["images"]
     if isinstance(given, str):
         return [_decode(given, FIELD)], False
-    if not isinstance(given, list) or not given:
-        raise ParameterError(_JSON_HELP, "images")
+    if not isinstance(given, list):
+        raise ParameterError(f"images is no list. {_JSON_HELP}", "images")
+    if not given:
+        raise ParameterError("images is empty; send at least one image.", "images")
     return [_decode(x, f"images[{n}]") for n, x in enumerate(given)], True
 
 
@@ -100,5 +102,5 @@ def _decode(text: Any, where: str) -> bytes:
     found = _DATA_URL.match(text)
     try:
         return binascii.a2b_base64(text[found.end() :] if found else text, strict_mode=False)
-    except (binascii.Error, ValueError) as error:
-        raise ParameterError(f"{where} is not base64: {error}.", where) from None
+    except (binascii.Error, ValueError):
+        raise ParameterError(f"{where} is not base64. {_JSON_HELP}", where) from None

@@ -168,7 +168,7 @@ class Completion:
         noise = ""
         if taken.is_noisy:
             self.noisy |= networks.keys()
-            noise = f" (others made it up to {taken.noise:.1f} times slower: to be measured again)"
+            noise = f" (other programs slowed it {taken.noise:.1f} times: measured again later)"
         for (resolution, precision), curve in taken.curves.items():
             logger.info(
                 "measured %d px %s: %.2f ms alone, %.2f ms in a batch of %d%s",

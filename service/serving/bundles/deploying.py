@@ -21,6 +21,14 @@ from service.serving.bundles.room import capacity
 
 logger = logging.getLogger(__name__)
 
+_STEPS = 4
+"""Load, build, measure, warm up."""
+
+
+def announce(done: int, doing: str) -> None:
+    """Show how far a bundle is from being ready."""
+    logger.info(doing, extra={"progress": (done, _STEPS)})
+
 
 async def deploy(
     machinery: Machinery, path: Path | None, choose_engine: EngineChoice
@@ -31,6 +39,7 @@ async def deploy(
     """
     path = path or DEFAULT_BUNDLE
     clock, begun = machinery.clock, machinery.clock()
+    announce(0, "loading the bundle")
 
     def prepare() -> tuple[Bundle, Engine]:
         bundle = read(path)  # into memory: the file may be overwritten in place
@@ -48,7 +57,9 @@ async def deploy(
     try:
         store = _store(machinery, bundle, engine)
         measurements = store.load() or Measurements()
+        announce(1, "building the first networks")
         networks = await _build(machinery, bundle, engine)
+        announce(2, "measuring this machine")
         if await _measure(machinery, bundle, networks, measurements):
             store.save(measurements)
         deployment = Deployment(
@@ -127,5 +138,5 @@ async def _measure(
         (clock() - begun) / 1000,
     )
     if taken.is_noisy:
-        logger.info("others use this machine: it is measured again when it is quiet")
+        logger.info("other programs use this machine: it will be measured again when it is quiet")
     return not taken.is_noisy

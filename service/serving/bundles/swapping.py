@@ -20,7 +20,7 @@ from service.engines.openvino.disk_cache import user_cache
 from service.runtime.turns import turn
 from service.scheduling.admission import Admission
 from service.serving.bundles.completion import Completion
-from service.serving.bundles.deploying import deploy
+from service.serving.bundles.deploying import announce, deploy
 from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery
 from service.serving.bundles.room import capacity, room_beside
 from service.serving.tasks import Tasks
@@ -73,6 +73,7 @@ class Bundles:
         """Make the bundle ready that the service starts with."""
         async with self.turn():
             deployment = await deploy(self._machinery, self._settings.bundle, self.choose_engine)
+            announce(3, "warming up")
             await self._warm_up(deployment)
         return deployment
 

@@ -86,7 +86,7 @@ def test_a_list_of_one_is_answered_with_a_list():
         (JPEG.replace(b"\r\n", b"") * 400, URLENCODED, "curl's -d drops them"),
         (b'{"url": "https://example.org/a.jpg"}', None, "The service fetches no URL"),
         (b'{"image": "https://example.org/a.jpg"}', None, "is a URL"),
-        (b'{"images": []}', None, "Send JSON as"),
+        (b'{"images": []}', None, "images is empty"),
         (b'{"picture": "x"}', None, "The members here are: 'picture'"),
         (b'{"image": 7}', None, "Send JSON as"),
         (b'{"image": "abc"}', None, "image is not base64"),

@@ -7,6 +7,7 @@ import pytest
 from service.scheduling import dispatching
 from service.scheduling.rationing import Ration
 from service.scheduling.tuning import TUNING
+from tests.service.scheduling.points import LISTINGS
 from tests.service.scheduling.test_scheduler import enter, made
 
 
@@ -28,7 +29,7 @@ def start(scheduler, now_ms):
 
 def test_long_runs_take_no_more_time_than_promises_may_be_broken():
     scheduler = made()
-    scheduler.costing.frontier = [x for x in scheduler.costing.frontier if x.point.resolution == 224]
+    scheduler.costing.frontier = [x for x in LISTINGS if x.point.resolution == 224]
     polite, _ = enter(scheduler, 50.0, 0.0, client="polite")
     scheduler.leave(polite, 1.0)
     greedy = [waits(scheduler, "greedy", 2.0, images=8) for _ in range(2)]

@@ -1,7 +1,7 @@
 """What happens to a service from below: killed and stopped workers, full disks, little memory.
 
 Each fault has a service of its own. Groups and mounts need root; clock jumps need libfaketime
-(`FAKETIME_LIB` names it).
+(`FAKETIME_LIB` names it if it is not where Debian has it).
 """
 
 from __future__ import annotations
@@ -28,8 +28,16 @@ from san_core.bundle import DEFAULT_BUNDLE
 from tests.campaign.wire import WIRE, image_flood, post
 
 _MEGA = 1_000_000
-_MEMORY = Path("/sys/fs/cgroup/memory")
-_FAKETIME = os.environ.get("FAKETIME_LIB", "")
+_GROUPS = Path("/sys/fs/cgroup")
+_V2 = (_GROUPS / "cgroup.controllers").exists()
+_LIMIT, _PEAK, _KILLS = (
+    ("memory.max", "memory.peak", "memory.events")
+    if _V2
+    else ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control")
+)
+_FAKETIME = os.environ.get("FAKETIME_LIB") or next(
+    (str(found) for found in Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), ""
+)
 
 
 WORKER_ENDED = " and is replaced"
@@ -173,6 +181,8 @@ def open_connections(server: OurService, _: Setting, end: float) -> None:
 
 
 def faked_clock(setting: Setting) -> None:
+    if not _FAKETIME:
+        raise RuntimeError("libfaketime is not installed")
     clock = setting.folder / "clock"
     clock.write_text("+0\n")
     setting.prefix = [
@@ -210,10 +220,11 @@ def replace_by_garbage(server: OurService, setting: Setting, end: float) -> None
 
 
 def _limited(setting: Setting, limit_mb: int) -> None:
-    group = _MEMORY / f"san-campaign-{os.getpid()}-{limit_mb}"
+    parent = _GROUPS if _V2 else _GROUPS / "memory"
+    group = parent / f"san-campaign-{os.getpid()}-{limit_mb}"
     group.mkdir()
     setting.stack.callback(_remove, group)
-    (group / "memory.limit_in_bytes").write_text(str(limit_mb * _MEGA))
+    (group / _LIMIT).write_text(str(limit_mb * _MEGA))
     setting.group = group
     setting.prefix = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
 
@@ -254,8 +265,9 @@ def swap_within_the_limit(server: OurService, setting: Setting, end: float) -> N
     for thread in threads:
         thread.join()
     assert setting.group is not None
-    peak = int((setting.group / "memory.max_usage_in_bytes").read_text()) // _MEGA
-    setting.killed_for_memory = int((setting.group / "memory.oom_control").read_text().split()[-1])
+    peak = int((setting.group / _PEAK).read_text()) // _MEGA
+    kills = dict(line.split() for line in (setting.group / _KILLS).read_text().splitlines())
+    setting.killed_for_memory = int(kills["oom_kill"])
     setting.notes.append(f"reload {seen}, peak {peak} MB with files")
 
 
@@ -270,5 +282,3 @@ FAULTS: dict[str, Fault] = {
     "1 GB": Fault(one_gigabyte, swap_within_the_limit),
     "4 GB, two workers, swaps": Fault(four_gigabytes_two_workers, swap_within_the_limit, 30.0),
 }
-if not _FAKETIME:
-    del FAULTS["clock jumps"]

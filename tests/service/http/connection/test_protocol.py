@@ -202,6 +202,7 @@ def test_no_more_than_a_few_requests_wait_in_line():
         with closing(served.connect()) as connection:
             with suppress(ConnectionError):
                 connection.sendall((GET + b"\r\n") * 50_000)
+            served.until(lambda: served.seen)  # all of it may be sent before any of it is read
             served.until(lambda: not served.protocols)
         served.gate.set()
         time.sleep(0.1)

@@ -1,15 +1,16 @@
 """What happens to a service from below: killed and stopped workers, full disks, little memory.
 
-Each fault has a service of its own. Groups and mounts need root; clock jumps need libfaketime
-(`FAKETIME_LIB` names it if it is not where Debian has it).
+Each fault has a service of its own. Groups and mounts need root; clock jumps need a C compiler.
 """
 
 from __future__ import annotations
 
+import http.client
 import multiprocessing
 import os
 import random
 import signal
+import struct
 import subprocess
 import tempfile
 import threading
@@ -35,9 +36,7 @@ _LIMIT, _PEAK, _KILLS = (
     if _V2
     else ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control")
 )
-_FAKETIME = os.environ.get("FAKETIME_LIB") or next(
-    (str(found) for found in Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")), ""
-)
+_DAY = 86_400
 
 
 WORKER_ENDED = " and is replaced"
@@ -181,25 +180,33 @@ def open_connections(server: OurService, _: Setting, end: float) -> None:
 
 
 def faked_clock(setting: Setting) -> None:
-    if not _FAKETIME:
-        raise RuntimeError("libfaketime is not installed")
-    clock = setting.folder / "clock"
-    clock.write_text("+0\n")
-    setting.prefix = [
-        "env",
-        f"LD_PRELOAD={_FAKETIME}",
-        f"FAKETIME_TIMESTAMP_FILE={clock}",
-        "FAKETIME_CACHE_DURATION=1",
-        "FAKETIME_DONT_FAKE_MONOTONIC=1",
-    ]
+    clock, library = setting.folder / "clock", setting.folder / "clock.so"
+    clock.write_bytes(struct.pack("q", 0))
+    source = Path(__file__).with_name("clock.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    setting.prefix = ["env", f"LD_PRELOAD={library}", f"SAN_CLOCK={clock}"]
 
 
-def turn_the_clock(_: OurService, setting: Setting, end: float) -> None:
+def turn_the_clock(server: OurService, setting: Setting, end: float) -> None:
     """The wall clock a day forth, two back, ten years forth, every two seconds."""
-    while time.monotonic() < end:
-        for jump in ("+1d", "-1d", "+10y", "+0"):
-            (setting.folder / "clock").write_text(f"{jump}\n")
-            time.sleep(2)
+    seen = set()
+    with (setting.folder / "clock").open("r+b", buffering=0) as clock:
+        while time.monotonic() < end:
+            for days in (1, -1, 3650, 0):
+                clock.seek(0)
+                clock.write(struct.pack("q", days * _DAY))
+                time.sleep(2)
+                seen.add(_year_by(server))
+    setting.notes.append(f"the service's clock showed the years {sorted(seen)}")
+
+
+def _year_by(server: OurService) -> str:
+    """The year in the Date header of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("GET", "/healthz")
+    date = connection.getresponse().headers["date"] or "? ? ? ?"
+    connection.close()
+    return date.split()[3]
 
 
 def bundle_of_ones_own(setting: Setting) -> None:

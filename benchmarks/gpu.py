@@ -264,7 +264,7 @@ def main() -> int:
     try:
         engine = make()
     except EngineUnavailableError as error:
-        print(error, file=sys.stderr)
+        print(f"{error}\nNothing was tried: this needs a GPU.", file=sys.stderr)
         return 2
     bundle = chosen(args.bundle)
     reference = TorchEngine(bundle, device="cpu", **settings)

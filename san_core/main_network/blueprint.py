@@ -146,15 +146,17 @@ class MainNetworks:
         if config.meta_learner is MetaLearnerKind.PRIVATE:
             closest = nearest(encoding, config.resolutions)
             return self._float(f"meta_learner.kernels.{closest}")
-        bias, weight = self._float("meta_learner.bias"), self._float("meta_learner.weight")
+        bias = self._float("meta_learner.bias")
+        if config.meta_learner is MetaLearnerKind.PIECEWISE:
+            rows = self._arrays["meta_learner.weight"]
+            for row, share in knot_shares(config.knots, encoding):
+                bias = bias + np.float32(share) * np.asarray(rows[row], np.float32)
+            return bias
+        weight = self._float("meta_learner.weight")
         if config.meta_learner is MetaLearnerKind.LINEAR:
             native = config.native_from is not None and encoding >= config.native_from
             away = 0.0 if native else encode(encoding) - config.origin
             return bias + np.float32(away) * weight
-        if config.meta_learner is MetaLearnerKind.PIECEWISE:
-            for row, share in knot_shares(config.knots, encoding):
-                bias = bias + np.float32(share) * weight[row]
-            return bias
         hidden = np.float32(encode(encoding)) * self._float("meta_learner.hidden_weight")
         hidden = np.maximum(hidden + self._float("meta_learner.hidden_bias"), 0.0)  # [L, h]
         sizes = [slot.numel for slot in self._blueprint.kernels]

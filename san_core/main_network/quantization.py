@@ -132,8 +132,19 @@ def quantise_weight(
     return np.rint(weight / step).astype(np.int8), step
 
 
-def corrected_biases(
+Rounded = tuple[NDArray[np.int8], NDArray[np.float32]]
+"""A kernel in int8, and the step of each of its output channels."""
+
+
+def rounded_kernels(
     tensors: Mapping[str, Floats], ranges: Mapping[str, Range]
+) -> dict[str, Rounded]:
+    """Return the kernels of the layers that have a range, by layer."""
+    return {layer: quantise_weight(tensors[f"{layer}.weight"]) for layer in ranges}
+
+
+def corrected_biases(
+    tensors: Mapping[str, Floats], ranges: Mapping[str, Range], kernels: Mapping[str, Rounded]
 ) -> dict[str, Floats]:
     """Return the biases that undo the mean shift of rounded kernels, by their names in `tensors`.
 
@@ -145,10 +156,13 @@ def corrected_biases(
         if bias is None or found.mean is None:
             continue
         weight = tensors[f"{layer}.weight"]
-        rounded, step = quantise_weight(weight)
+        rounded, step = kernels[layer]
         error = (rounded * step - weight).reshape(*weight.shape[:2], -1).sum(2)  # [o, i / groups]
         groups = found.mean.size // error.shape[1]
-        shift = error.reshape(groups, -1, error.shape[1]) @ found.mean.reshape(groups, -1, 1)
+        # Not a matrix product: BLAS would have a thread for each core spin for it.
+        shift = (error.reshape(groups, -1, error.shape[1]) * found.mean.reshape(groups, 1, -1)).sum(
+            2
+        )
         corrected[f"{layer}.bias"] = bias - shift.reshape(-1)
     return corrected
 
@@ -168,14 +182,15 @@ class Int8Simulation:
         from torch.func import functional_call
 
         arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
-        biases = corrected_biases(arrays, ranges)
+        kernels = rounded_kernels(arrays, ranges)
+        biases = corrected_biases(arrays, ranges, kernels)
         rounded = {**tensors, **{name: torch.from_numpy(b) for name, b in biases.items()}}
         handles = []
         try:
             for layer in self._layers:
                 if layer not in ranges:
                     continue
-                weight, step = quantise_weight(arrays[f"{layer}.weight"])
+                weight, step = kernels[layer]
                 rounded[f"{layer}.weight"] = torch.from_numpy(weight * step)
                 handles.append(
                     self._module.get_submodule(layer).register_forward_pre_hook(

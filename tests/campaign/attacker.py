@@ -26,10 +26,10 @@ CONNECTIONS = 4
 def main() -> None:
     """Prepare, say so, wait for a line, attack on four connections."""
     port, name, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-    os.nice(19)
+    attack = image_flood(name) if name in IMAGES else WIRE[name]
+    os.nice(19)  # only now: a large image takes a while to make
     with suppress(OSError):  # Linux shares time between sessions first; not every kernel does
         Path("/proc/self/autogroup").write_text("19")
-    attack = image_flood(name) if name in IMAGES else WIRE[name]
     print("ready", flush=True)
     sys.stdin.readline()
     end = time.monotonic() + seconds

@@ -1,15 +1,16 @@
 """What happens to a service from below: killed and stopped workers, full disks, little memory.
 
-Each fault has a service of its own. Groups and mounts need root; clock jumps need libfaketime
-(`FAKETIME_LIB` names it).
+Each fault has a service of its own. Groups and mounts need root; clock jumps need a C compiler.
 """
 
 from __future__ import annotations
 
+import http.client
 import multiprocessing
 import os
 import random
 import signal
+import struct
 import subprocess
 import tempfile
 import threading
@@ -28,8 +29,14 @@ from san_core.bundle import DEFAULT_BUNDLE
 from tests.campaign.wire import WIRE, image_flood, post
 
 _MEGA = 1_000_000
-_MEMORY = Path("/sys/fs/cgroup/memory")
-_FAKETIME = os.environ.get("FAKETIME_LIB", "")
+_GROUPS = Path("/sys/fs/cgroup")
+_V2 = (_GROUPS / "cgroup.controllers").exists()
+_LIMIT, _PEAK, _KILLS = (
+    ("memory.max", "memory.peak", "memory.events")
+    if _V2
+    else ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control")
+)
+_DAY = 86_400
 
 
 WORKER_ENDED = " and is replaced"
@@ -173,23 +180,33 @@ def open_connections(server: OurService, _: Setting, end: float) -> None:
 
 
 def faked_clock(setting: Setting) -> None:
-    clock = setting.folder / "clock"
-    clock.write_text("+0\n")
-    setting.prefix = [
-        "env",
-        f"LD_PRELOAD={_FAKETIME}",
-        f"FAKETIME_TIMESTAMP_FILE={clock}",
-        "FAKETIME_CACHE_DURATION=1",
-        "FAKETIME_DONT_FAKE_MONOTONIC=1",
-    ]
+    clock, library = setting.folder / "clock", setting.folder / "clock.so"
+    clock.write_bytes(struct.pack("q", 0))
+    source = Path(__file__).with_name("clock.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    setting.prefix = ["env", f"LD_PRELOAD={library}", f"SAN_CLOCK={clock}"]
 
 
-def turn_the_clock(_: OurService, setting: Setting, end: float) -> None:
+def turn_the_clock(server: OurService, setting: Setting, end: float) -> None:
     """The wall clock a day forth, two back, ten years forth, every two seconds."""
-    while time.monotonic() < end:
-        for jump in ("+1d", "-1d", "+10y", "+0"):
-            (setting.folder / "clock").write_text(f"{jump}\n")
-            time.sleep(2)
+    seen = set()
+    with (setting.folder / "clock").open("r+b", buffering=0) as clock:
+        while time.monotonic() < end:
+            for days in (1, -1, 3650, 0):
+                clock.seek(0)
+                clock.write(struct.pack("q", days * _DAY))
+                time.sleep(2)
+                seen.add(_year_by(server))
+    setting.notes.append(f"the service's clock showed the years {sorted(seen)}")
+
+
+def _year_by(server: OurService) -> str:
+    """The year in the Date header of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("GET", "/healthz")
+    date = connection.getresponse().headers["date"] or "? ? ? ?"
+    connection.close()
+    return date.split()[3]
 
 
 def bundle_of_ones_own(setting: Setting) -> None:
@@ -210,10 +227,11 @@ def replace_by_garbage(server: OurService, setting: Setting, end: float) -> None
 
 
 def _limited(setting: Setting, limit_mb: int) -> None:
-    group = _MEMORY / f"san-campaign-{os.getpid()}-{limit_mb}"
+    parent = _GROUPS if _V2 else _GROUPS / "memory"
+    group = parent / f"san-campaign-{os.getpid()}-{limit_mb}"
     group.mkdir()
     setting.stack.callback(_remove, group)
-    (group / "memory.limit_in_bytes").write_text(str(limit_mb * _MEGA))
+    (group / _LIMIT).write_text(str(limit_mb * _MEGA))
     setting.group = group
     setting.prefix = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
 
@@ -254,8 +272,9 @@ def swap_within_the_limit(server: OurService, setting: Setting, end: float) -> N
     for thread in threads:
         thread.join()
     assert setting.group is not None
-    peak = int((setting.group / "memory.max_usage_in_bytes").read_text()) // _MEGA
-    setting.killed_for_memory = int((setting.group / "memory.oom_control").read_text().split()[-1])
+    peak = int((setting.group / _PEAK).read_text()) // _MEGA
+    kills = dict(line.split() for line in (setting.group / _KILLS).read_text().splitlines())
+    setting.killed_for_memory = int(kills["oom_kill"])
     setting.notes.append(f"reload {seen}, peak {peak} MB with files")
 
 
@@ -270,5 +289,3 @@ FAULTS: dict[str, Fault] = {
     "1 GB": Fault(one_gigabyte, swap_within_the_limit),
     "4 GB, two workers, swaps": Fault(four_gigabytes_two_workers, swap_within_the_limit, 30.0),
 }
-if not _FAKETIME:
-    del FAULTS["clock jumps"]

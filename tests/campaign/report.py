@@ -86,9 +86,9 @@ class Report:
             }
         )
 
-    def leave_out(self, name: str) -> None:
-        """There was no time for it."""
-        print(f"{name:28} NOT RUN: there is no time left", flush=True)
+    def leave_out(self, name: str, why: str) -> None:
+        """It was not run, so nothing is known of it."""
+        print(f"{name:28} NOT RUN: {why}", flush=True)
         self._rows.append({"attack": name, "broken": ["not run"]})
 
     def end(self) -> int:

@@ -74,17 +74,19 @@ def post(port: int, body: bytes, path: str = "/classify", **headers: str) -> int
 
 
 def _send(port: int, *pieces: bytes) -> None:
+    answer = b""
     with suppress(OSError), connect(port) as connection:
-        for piece in pieces:
-            connection.sendall(piece)
+        with suppress(OSError):  # closed by the service: it may have said why
+            for piece in pieces:
+                connection.sendall(piece)
         connection.settimeout(1)
-        _note(connection.recv(65536))
+        answer = connection.recv(65536)
+    _note(answer)
 
 
 def _note(answer: bytes) -> None:
     """Count the status of a raw answer."""
-    if answer.startswith(b"HTTP/1.1 "):
-        statuses[int(answer[9:12])] += 1
+    statuses[int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else 0] += 1
 
 
 def _until(end: float, work: Callable[[], object]) -> None:

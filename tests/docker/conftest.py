@@ -6,13 +6,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
-from tests.docker.containers import ROOT, Engine, Stack
+from tests.docker.containers import COMPOSE, ROOT, Engine, Stack
 from tests.docker.traffic import Traffic, picture
 
-BASE = "python:3.11-slim-bookworm"
-COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+BASE = (ROOT / "docker" / "Dockerfile").read_text().partition("\nFROM ")[2].split()[0]
 
 
 @pytest.fixture(scope="session")
@@ -27,14 +25,24 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def stack(engine: Engine) -> Iterator[Stack]:
     """The real compose file. Grafana is part of it wherever its image can be had."""
-    images = {name: service["image"] for name, service in COMPOSE["services"].items()}
-    assert engine.provide(BASE, "base")
-    assert engine.provide(images["prometheus"], "prometheus")
+    pinned = {name: service["image"] for name, service in COMPOSE["services"].items()}
+    images = {}
+    for image, stand_in in (
+        (BASE, "base"),
+        (pinned["prometheus"], "prometheus"),
+        (pinned["grafana"], None),
+    ):
+        if (name := engine.provide(image, stand_in)) is not None:
+            images[image] = name
+    assert {BASE, pinned["prometheus"]} <= images.keys()
     services = ["service", "prometheus"]
-    if engine.provide(images["grafana"], None):
+    if pinned["grafana"] in images:
         services.append("grafana")
     stack = Stack(
-        engine, {"SAN_AGREEMENT_FRACTION": "1", "SAN_ADMIN_KEYS": "secret"}, tuple(services)
+        engine,
+        {"SAN_AGREEMENT_FRACTION": "1", "SAN_ADMIN_KEYS": "secret"},
+        tuple(services),
+        images=images,
     )
     try:
         stack.compose("build", "service", timeout=3600)

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,8 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 STATE = Path(os.environ.get("SAN_DOCKER_STATE", "/var/tmp/san-docker"))
 
 
@@ -62,14 +66,17 @@ class Engine:
     def has(self, image: str) -> bool:
         return bool(self.docker("image", "ls", "-q", image).strip())
 
-    def provide(self, image: str, stand_in: str | None) -> bool:
-        """Whether an image is there: already, pulled now, or made as a stand-in."""
+    def provide(self, image: str, stand_in: str | None) -> str | None:
+        """The name under which an image is there: pulled, or a stand-in, which has no digest."""
         if self.has(image):
-            return True
+            return image
         self.docker("pull", "-q", image, check=False)
-        if not self.has(image) and stand_in:
-            run(str(HERE / "stand_in_images.sh"), stand_in, image, env=self.env, timeout=1800)
-        return self.has(image)
+        if self.has(image):
+            return image
+        plain = image.partition("@")[0]
+        if not self.has(plain) and stand_in:
+            run(str(HERE / "stand_in_images.sh"), stand_in, plain, env=self.env, timeout=1800)
+        return plain if self.has(plain) else None
 
 
 def _answers(env: dict[str, str]) -> bool:
@@ -87,6 +94,24 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def _with_stand_ins(images: dict[str, str], folder: Path) -> Path:
+    """A compose file that puts other names of images in place of the pinned ones."""
+    services: dict[str, Any] = {}
+    for service, known in COMPOSE["services"].items():
+        if known["image"] in images:
+            services[service] = {"image": images[known["image"]]}
+        if "build" in known:
+            source = ROOT / known["build"]["dockerfile"]
+            text = source.read_text()
+            for pinned, name in images.items():
+                text = text.replace(pinned, name)
+            (folder / source.name).write_text(text)
+            services[service] = {"build": {"dockerfile": str(folder / source.name)}}
+    path = folder / "stand-ins.yml"
+    path.write_text(yaml.safe_dump({"services": services}))
+    return path
+
+
 @dataclass
 class Stack:
     """The compose file, brought up under a name of its own."""
@@ -95,8 +120,14 @@ class Stack:
     settings: dict[str, str] = field(default_factory=dict)
     services: tuple[str, ...] = ("service", "prometheus", "grafana")
     project: str = field(default_factory=lambda: f"san-test-{os.getpid()}")
+    images: dict[str, str] = field(default_factory=dict)
+    """Pinned images and the names under which they are there."""
 
     def __post_init__(self) -> None:
+        self.files = ["docker-compose.yml"]
+        if any(name != pinned for pinned, name in self.images.items()):
+            folder = Path(tempfile.mkdtemp(prefix="san-stand-ins-"))
+            self.files.append(str(_with_stand_ins(self.images, folder)))
         self.ports = {name: free_port() for name in ("service", "prometheus", "grafana")}
         self.env = {
             **self.engine.env,
@@ -107,7 +138,8 @@ class Stack:
         }
 
     def compose(self, *arguments: str, timeout: float = 600, check: bool = True) -> str:
-        command = ("docker", "compose", "-p", self.project, *arguments)
+        files = (word for name in self.files for word in ("-f", name))
+        command = ("docker", "compose", "-p", self.project, *files, *arguments)
         return run(*command, env=self.env, timeout=timeout, check=check)
 
     def url(self, service: str, path: str = "") -> str:

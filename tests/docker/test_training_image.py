@@ -18,13 +18,14 @@ pytestmark = pytest.mark.docker
 
 @pytest.fixture(scope="module")
 def training(engine: Engine):
-    assert engine.provide(BASE, "base")
+    base = engine.provide(BASE, "base")
+    assert base
     # Not below pytest's folder, which only this user may enter: another one reads them inside.
     images = Path(tempfile.mkdtemp(dir=STATE.parent))
     draw = [sys.executable, ROOT / "examples" / "draw_shapes.py", images, "--images", "8"]
     subprocess.run(draw, check=True, capture_output=True)
     images.chmod(0o755)
-    stack = Stack(engine, {"SAN_IMAGES": str(images)}, ())
+    stack = Stack(engine, {"SAN_IMAGES": str(images)}, (), images={BASE: base})
     try:
         stack.compose("--profile", "training", "build", "training", timeout=3600)
         yield stack

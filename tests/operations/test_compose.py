@@ -36,7 +36,7 @@ def install_torch(*values):
 def test_a_service_is_pinned_limited_and_confined(name):
     service = COMPOSE["services"][name]
     if "build" not in service:
-        assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
+        assert re.search(r":v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}$", service["image"])
     assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory", "pids"}
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -81,6 +81,16 @@ def test_compose_passes_what_the_dockerfiles_ask_for():
             r"^ARG (TORCH_\w+)", (ROOT / build["dockerfile"]).read_text(), re.MULTILINE
         )
         assert list(build["args"]) == asked == list(TORCH)
+
+
+def test_images_of_others_are_named_by_digest():
+    names = [s["image"] for s in COMPOSE["services"].values() if "build" not in s]
+    for name in DOCKERFILES:
+        text = (ROOT / "docker" / name).read_text()
+        stages = set(re.findall(r" AS (\S+)", text))
+        names += [x for x in re.findall(r"^FROM (\S+)", text, re.MULTILINE) if x not in stages]
+    assert len(names) == 6
+    assert all(re.fullmatch(r"\S+:[\w.-]+@sha256:[0-9a-f]{64}", name) for name in names), names
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)

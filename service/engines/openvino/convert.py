@@ -18,6 +18,7 @@ from torch import nn
 from san_core.bundle import Bundle
 from san_core.main_network.blueprint import Blueprint
 from san_core.main_network.folding import FoldedArchitecture
+from service.engines.openvino.padding import simplify
 from service.engines.openvino.template import Template, replace
 from service.errors import EngineUnavailableError
 
@@ -59,7 +60,7 @@ def _converted(module: nn.Module) -> Any:
     steps = PrePostProcessor(graph)
     steps.input().tensor().set_layout(ov.Layout("NHWC"))
     steps.input().model().set_layout(ov.Layout("NCHW"))
-    return steps.build()
+    return simplify(steps.build())
 
 
 def _digest(values: np.ndarray[Any, Any]) -> bytes:

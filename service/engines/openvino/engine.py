@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from san_core.main_network.blueprint import MainNetworks
-from san_core.main_network.quantization import corrected_biases, quantised_resolutions, ranges_for
+from san_core.main_network.quantization import (
+    corrected_biases,
+    quantised_resolutions,
+    ranges_for,
+    rounded_kernels,
+)
 from san_core.mode import Mode
 from san_core.network.cost import Cost
 from service.engines.base import Images, finite
@@ -85,12 +90,18 @@ class OpenVinoNetwork:
     """A request for every image of a batch; none until it is compiled."""
     on_one_thread: bool = False
     """Whether that is faster for one image as well."""
+    keep: Callable[[], None] | None = None
+    """Leaves `single` on the disk for the next process, once; None if that process read it."""
 
     def finish(self) -> None:
         """Compile for batches, and see which way one image runs faster.
 
-        The comparison is made again if others disturbed it.
+        The comparison is made again if others disturbed it. What clients pin is never finished, so
+        it neither costs the disk nor takes the place of others there.
         """
+        if self.keep is not None:
+            self.keep()
+            self.keep = None
         if self.make_streams is not None:
             self.streams, self.make_streams = self.make_streams(), None
         if not self.streams:
@@ -214,8 +225,11 @@ class OpenVinoEngine:
         """Make a point ready for single images: from the disk, or generated and compiled now."""
         if point.precision == "int8":
             self._check_int8(point)
-        compiled, memory = self._compiled(point, "single")
+        found = self._read(point, "single")
+        compiled, memory = found or self._compiled(point, "single")
         network = OpenVinoNetwork(point, memory, compiled.create_infer_request())
+        if found is None:
+            network.keep = partial(self._keep, point, "single", compiled, memory)
         if self._threads > 1:
             network.make_streams = partial(self._streams, point)
         side = point.resolution
@@ -223,7 +237,10 @@ class OpenVinoEngine:
         return network
 
     def _streams(self, point: OperatingPoint) -> Sequence[Any]:
-        compiled, _ = self._compiled(point, "streams")
+        found = self._read(point, "streams")
+        compiled, memory = found or self._compiled(point, "streams")
+        if found is None:
+            self._keep(point, "streams", compiled, memory)
         return [compiled.create_infer_request() for _ in range(self._max_batch)]
 
     def cost(self, resolution: int, precision: str) -> Cost:
@@ -243,8 +260,9 @@ class OpenVinoEngine:
         if point.precision != "int8":
             return template.fill(tensors)
         ranges = ranges_for(networks, self._bundle.extras, point.resolution, point.mode)
-        graph = template.fill(tensors | corrected_biases(tensors, ranges))
-        quantise(graph, tensors, ranges)
+        kernels = rounded_kernels(tensors, ranges)
+        graph = template.fill(tensors | corrected_biases(tensors, ranges, kernels))
+        quantise(graph, kernels, ranges)
         return graph
 
     def _memory(self, point: OperatingPoint, largest: int) -> int:
@@ -295,18 +313,17 @@ class OpenVinoEngine:
             return None
 
     def _compiled(self, point: OperatingPoint, what: str) -> tuple[Any, int]:
-        """A compiled network and its memory: kept by an earlier process, or made and kept."""
-        if (found := self._read(point, what)) is not None:
-            return found
+        """Generate and compile a network; what it takes in memory."""
         graph = self.graph(point)
         graph.reshape([1, point.resolution, point.resolution, 3])
         memory = self._memory(point, _largest_map(graph))
         compiled = self._core.compile_model(graph, "CPU", self._properties(what))
-        if self._bundle.sha256:
-            self._kept.save(
-                self._key(point, what), f"{memory}\n".encode() + compiled.export_model().read()
-            )
         return compiled, memory
+
+    def _keep(self, point: OperatingPoint, what: str, compiled: Any, memory: int) -> None:
+        if self._bundle.sha256:
+            content = compiled.export_model().read()
+            self._kept.save(self._key(point, what), f"{memory}\n".encode() + content)
 
     def _properties(self, what: str) -> dict[str, Any]:
         """A stream for each image of a batch, or one on all threads.
@@ -340,7 +357,9 @@ def _rouse(core: Any, threads: int) -> None:
 def _largest_map(graph: Any) -> int:
     """Values in the largest feature map of one image; the graph must be shaped for one."""
     shapes: list[list[int]] = [
-        list(op.get_output_shape(0)) for op in graph.get_ops() if op.get_output_size()
+        list(op.get_output_shape(0))
+        for op in graph.get_ops()
+        if op.get_output_size() and op.get_type_name() != "Constant"
     ]
     return max(math.prod(shape) for shape in shapes if len(shape) == 4 and shape[0] == 1)
 

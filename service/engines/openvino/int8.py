@@ -12,26 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from san_core.main_network.quantization import quantise_weight
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
-    from san_core.main_network.quantization import Range
+    from san_core.main_network.quantization import Range, Rounded
 
 _LAYERS = ("Convolution", "GroupConvolution", "MatMul")
 _LEVELS = 256
 """Of eight bits."""
 
 
-def _weights(place: Any, weight: NDArray[np.float32]) -> Any:
+def _weights(place: Any, values: Any, step: Any) -> Any:
     """Return weights in int8, in the shape of the constant in their place."""
     from openvino import op
     from openvino import opset13 as ops
 
-    values, step = quantise_weight(weight)
     shape = tuple(place.shape)  # of grouped convolutions: [groups, o / groups, i / groups, h, w]
     leading = next(n for n in range(1, len(shape) + 1) if math.prod(shape[:n]) == step.size)
     per_channel = shape[:leading] + (1,) * (len(shape) - leading)
@@ -43,17 +38,12 @@ def _weights(place: Any, weight: NDArray[np.float32]) -> Any:
 def _rounded(source: Any, found: Range) -> Any:
     from openvino import opset13 as ops
 
-    low, high = np.float32(found.low), np.float32(found.high)
+    low, high = ops.constant(np.float32(found.low)), ops.constant(np.float32(found.high))
     return ops.fake_quantize(source, low, high, low, high, levels=_LEVELS)
 
 
-def quantise(
-    graph: Any, tensors: Mapping[str, NDArray[np.float32]], ranges: Mapping[str, Range]
-) -> None:
-    """Quantise the layers that have a range, in place.
-
-    `graph` is a template filled with `tensors`.
-    """
+def quantise(graph: Any, kernels: Mapping[str, Rounded], ranges: Mapping[str, Range]) -> None:
+    """Quantise the layers of a filled template that have a range, in place."""
     rounded: dict[tuple[str, int], Any] = {}
     for node in graph.get_ordered_ops():
         if node.get_type_name() not in _LAYERS:
@@ -62,7 +52,7 @@ def quantise(
         layer = place.get_friendly_name().removesuffix(".weight")
         if layer not in ranges:
             continue
-        node.input(1).replace_source_output(_weights(place, tensors[f"{layer}.weight"]).output(0))
+        node.input(1).replace_source_output(_weights(place, *kernels[layer]).output(0))
         entry = node.input(0)
         before = entry.get_source_output().get_node()
         if before.get_type_name() == "Pad":

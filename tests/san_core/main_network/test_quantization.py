@@ -125,9 +125,10 @@ def test_corrected_biases_keep_the_mean_of_every_channel(layer: nn.Module) -> No
         apart = (rounded - layer(images)).transpose(0, 1).flatten(1).mean(1)
         return float(apart.detach().abs().max())
 
-    corrected = corrected_biases(arrays, {"x": Range(1.0, False, mean)})
+    kernels = {"x": (weight, step)}
+    corrected = corrected_biases(arrays, {"x": Range(1.0, False, mean)}, kernels)
     assert off(corrected["x.bias"]) < 1e-5 < off(arrays["x.bias"])
-    assert corrected_biases(arrays, {"x": Range(1.0, False)}) == {}
+    assert corrected_biases(arrays, {"x": Range(1.0, False)}, kernels) == {}
 
 
 def test_means_are_kept_and_blended_as_ranges_are(network: ScaleAdaptiveNetwork) -> None:

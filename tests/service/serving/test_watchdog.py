@@ -169,6 +169,21 @@ def test_batches_of_a_point_that_was_built_for_a_request_are_captured_behind_it(
         until(lambda: cache.peek(point).body.captured == (1, 2))
 
 
+def test_the_first_build_of_a_process_says_nothing_about_the_next(make_settings, tiny_bundle):
+    """It waits for libraries to load; cold points would look seconds away for a long time."""
+    engine = make(load(tiny_bundle), Device())
+    build, delays = engine.build, [4.0]
+
+    def slow_at_first(point):
+        time.sleep(delays.pop() if delays else 0)
+        return build(point)
+
+    engine.build = slow_at_first
+    with serving(make_settings(), engine=engine) as running:
+        assert not delays
+        assert running.service.deployment.model.build_ms("float") < 2000
+
+
 def test_a_full_device_is_a_503_and_serves_on(make_settings, tiny_bundle):
     device = Device()
     with (

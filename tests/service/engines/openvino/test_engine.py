@@ -179,6 +179,16 @@ def test_a_second_process_reads_what_was_compiled(
     assert relative_error(network.run(batch), reference(bundle, OperatingPoint(48), batch)) < 1e-4
 
 
+def test_what_is_never_finished_takes_no_room_on_the_disk(kept: tuple[Path, Path]) -> None:
+    """What clients pin would put the frontier out of the cache, and costs each pin its writing."""
+    path, cache = kept
+    before = set(cache.glob("*.compiled"))
+    network = make_engine(read(path), cache, threads=2).build(OperatingPoint(57))
+    assert set(cache.glob("*.compiled")) == before
+    network.finish()
+    assert len(set(cache.glob("*.compiled")) - before) == 2
+
+
 def test_what_was_compiled_for_another_bundle_or_damaged_is_not_used(
     kept: tuple[Path, Path],
 ) -> None:

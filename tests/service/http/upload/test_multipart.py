@@ -36,6 +36,24 @@ def test_a_boundary_may_lie_across_what_is_read_at_once(size):
     assert image_bytes(body, TYPE) == b"x" * size
 
 
+def test_the_event_loop_goes_on_while_a_form_is_read():
+    body, turns = part("image", b"x" * 2_000_000) + b"--b--", 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        running = asyncio.create_task(others())
+        await multipart.form_images(body, TYPE)
+        running.cancel()
+
+    asyncio.run(main())
+    assert turns >= len(body) // multipart._AT_ONCE
+
+
 @pytest.mark.parametrize("content_type", [None, b"", b"image/png", TYPE, b"multipart/form-data"])
 def test_a_bare_image_is_the_image(content_type):
     assert image_bytes(b"\xff\xd8\xff", content_type) == b"\xff\xd8\xff"

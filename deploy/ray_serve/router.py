@@ -45,7 +45,7 @@ class HeadroomRouter(RequestRouter):
             best = self._choose(views, due - now, now)
         if pending_request is not None:
             self._forget(pending_request.metadata.internal_request_id)
-            views[best].sent()
+            views[best].sent(now)
             name = candidate_replicas[best].replica_id.unique_id
             self._sent[pending_request.metadata.internal_request_id] = name
         others = [r for i, r in enumerate(candidate_replicas) if i != best]
@@ -72,4 +72,4 @@ class HeadroomRouter(RequestRouter):
     def _forget(self, internal_request_id: str) -> None:
         name = self._sent.pop(internal_request_id, None)
         if name is not None:
-            proxy.REPLICAS[name].left()
+            proxy.REPLICAS[name].left(proxy.now_ms())

@@ -22,7 +22,7 @@ _MOST = 0.5
 """Part of the work inside below which a router knows too little to make room for others."""
 _MEMORY = 0.02
 """What a report counts among those before it."""
-_SPARE = 0.8
+_SPARE = 0.9
 """Part of a budget within which a replica must serve a request to be chosen for others' sake."""
 _PATIENCE_MS = 50.0
 """Longer budgets count as this one. Behind more work than about two batches a request only makes
@@ -32,9 +32,11 @@ _RECENT = 32
 """How many recent requests the shortest budget is taken of; others will come with it again."""
 _LIKELY = 0.6
 """Part of a budget that is kept almost always at which it is still kept more often than not."""
+_TOLD_MS = 30.0
+"""For how long it is believed that a replica does not keep short budgets when it is idle."""
 _UNKNOWN = 2.0
 """What a millisecond of work adds to a budget, until a busy replica has told."""
-_ALIKE = 0.015
+_ALIKE = 0.03
 """Accuracies that differ by less are the same: reports are a little old."""
 
 
@@ -51,12 +53,16 @@ class View:
     """As last reported."""
     idle: Headroom | None = None
     """As last reported with nothing inside."""
+    idle_told_ms: float = float("-inf")
+    """When it reported so."""
     busy: Headroom | None = None
     """As last reported with work inside."""
     inside: int = 0
     """Requests that this router sent there and that have not come back."""
     others_ms: float = float("-inf")
     """When the work that others sent will be done."""
+    quiet_ms: float = float("inf")
+    """Since when nothing came back, though a request of this router was inside."""
     mean_wait_ms: float = 0.0
     """Of what was reported lately."""
     mean_mine_ms: float = 0.0
@@ -74,21 +80,31 @@ class View:
         if headroom.wait_ms > 0:
             self.busy = headroom
         else:
-            self.idle = headroom
+            self.idle, self.idle_told_ms = headroom, now_ms
 
-    def sent(self) -> None:
+    def sent(self, now_ms: float) -> None:
         """A request goes there."""
+        if not self.inside:
+            self.quiet_ms = now_ms
         self.inside += 1
 
-    def left(self) -> None:
+    def left(self, now_ms: float) -> None:
         """A request came back."""
+        self.quiet_ms = now_ms
         self.inside = max(0, self.inside - 1)
 
     def ahead_ms(self, now_ms: float) -> float:
-        """Work ahead of a request that is sent now: this router's, and the rest of others'."""
+        """Work ahead of a request that is sent now: this router's, and the rest of others'.
+
+        If an answer is overdue, it is taken to need as long again.
+        """
         if self.headroom is None:
             return 0.0
-        return self.inside * self.headroom.work_ms + max(0.0, self.others_ms - now_ms)
+        known = self.inside * self.headroom.work_ms + max(0.0, self.others_ms - now_ms)
+        if not self.inside:
+            return known
+        due_ms = (self.idle or self.headroom).points[-1][1] + known
+        return known + max(0.0, now_ms - self.quiet_ms - due_ms)
 
     def expected(self, budget_ms: float, ahead_ms: float) -> float:
         """The accuracy that it serves within a budget, behind so much work."""
@@ -188,6 +204,9 @@ def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
             for i, needed in needs.items()
             if needed > tight and views[i].expected(spare_ms, ahead[i]) >= enough
         ]
+        again = [i for i in taken if ahead[i] <= 0 and now_ms - views[i].idle_told_ms > _TOLD_MS]
+        if again:
+            return min(again, key=lambda i: views[i].idle_told_ms)
         return max(taken, key=needs.__getitem__) if taken else min(needs, key=needs.__getitem__)
 
     return choose

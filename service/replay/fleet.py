@@ -43,7 +43,7 @@ class Replica(Simulation):
 
     def sent(self, arrival: Arrival, view: View, now_ms: float) -> None:
         """A router sends a request."""
-        view.sent()
+        view.sent(now_ms)
         self._senders[id(arrival)] = view
         self.machine.advance(now_ms)
         self.arrive(arrival, now_ms + WAY_MS)
@@ -70,7 +70,7 @@ class Replica(Simulation):
         report, view = self._report, self._senders.pop(id(job.arrival))
 
         def arrives() -> None:
-            view.left()
+            view.left(self.machine.now)
             if report is not None:
                 view.report(report, self.machine.now)
 

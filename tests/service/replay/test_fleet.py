@@ -4,7 +4,7 @@ import pytest
 
 from service.fleet.routing import ROUTERS
 from service.replay.fleet import bursty, make_fleet
-from service.replay.traces import Arrival
+from service.replay.traces import Arrival, faster, scenario
 
 
 @pytest.mark.parametrize("router", ROUTERS)
@@ -47,6 +47,15 @@ def test_headroom_gets_more_accuracy_in_time_than_any_other_router(paces):
     ours = found.pop("headroom")
     # Alike replicas leave little to be won: nobody does better than one router that goes round.
     assert ours > max(found.values()) * (1.0 if len(paces) == 1 else 1.05)
+
+
+def test_headroom_gains_a_tenth_in_bursts_with_mixed_budgets_where_hosts_differ():
+    trace = faster(scenario("mixed4-1", 1.5 * 16, 11), 16)
+    found = {
+        name: make_fleet(16, name, paces=(1.0, 1.0, 1.0, 2.5), seed=11).run(trace).per_offered
+        for name in ("headroom", "least-requests", "round-robin")
+    }
+    assert found.pop("headroom") >= 1.1 * max(found.values())
 
 
 def test_a_router_hears_only_of_what_it_sent():

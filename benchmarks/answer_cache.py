@@ -6,7 +6,8 @@ Two services, one with the cache and one without, get the same pictures one at a
 goes to both, one right after the other, in turns to this one first and to that one first. No
 picture is sent twice to a service. The figure is the median of the differences within the pairs, as
 a share of the median time without the cache. Two processes of the same program differ, too, so
-every round starts new ones; they serve by the same measurements. The interval is drawn from the
+every round starts new ones, in turns this one first and that one first; they serve by the same
+measurements. The interval is drawn from the
 rounds and from the pairs in them. It takes about three minutes.
 """
 
@@ -58,16 +59,17 @@ def ask(client: Client, body: bytes) -> float:
     return took_ms
 
 
-def measure(bodies: Sequence[bytes], folder: str) -> list[Pair]:
+def measure(bodies: Sequence[bytes], folder: str, *, cached_first: bool) -> list[Pair]:
     """One round: two new services, and every picture at both."""
     quiet = ("--agreement-fraction", "0", "--cache-dir", folder)
     without = OurService(options=quiet)
     cached = OurService(options=(*quiet, "--answer-cache-megabytes", "64"))
     pairs: list[Pair] = []
-    with without:
-        without.await_ready()  # the other one finds what was measured
-        with cached:
-            cached.await_ready()
+    first, second = (cached, without) if cached_first else (without, cached)
+    with first:
+        first.await_ready()  # the other one finds what was measured
+        with second:
+            second.await_ready()
             with Client(without.port) as plain, Client(cached.port) as other:
                 for number, body in enumerate(bodies):
                     if number % 2:
@@ -120,7 +122,8 @@ def main() -> int:
     drawn, rounds = pictures(), []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(args.rounds):
-            rounds.append(measure(list(islice(drawn, args.pairs + _WARM)), folder))
+            bodies = list(islice(drawn, args.pairs + _WARM))
+            rounds.append(measure(bodies, folder, cached_first=number % 2 == 1))
             alone = median(a for a, _ in rounds[-1])
             sys.stdout.write(f"round {number + 1}: {alone:.2f} ms, {cost(rounds[-1]):+.2%}\n")
             sys.stdout.flush()

@@ -38,7 +38,7 @@ _LIMIT, _PEAK, _KILLS = (
 )
 _DAY = 86_400
 _COMPLETE_S = 20.0
-"""How long a service may take to complete its frontier; within 1 GB it has no room for all of it."""
+"""How long a service may take to complete its frontier; 1 GB has no room for all of it."""
 
 
 WORKER_ENDED = " and is replaced"

@@ -52,10 +52,13 @@ class OurService(Server):
             command += ["--bundle", str(bundle)]
         super().__init__(name, command, port)
 
-    def await_ready(self) -> OurService:
-        """Wait until it is complete: ready, every point of its frontier built and measured."""
+    def await_ready(self, complete_s: float = START_SECONDS) -> OurService:
+        """Wait until it is complete: ready, every point of its frontier built and measured.
+
+        With little memory it never is: `complete_s` bounds the wait after ready.
+        """
         self.await_answer("/readyz", START_SECONDS)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + complete_s
         while time.monotonic() < deadline:
             points = self.ask("/resolutions")["operating_points"]
             if all(x["cached"] and x["measured"] for x in points if x["frontier"]):

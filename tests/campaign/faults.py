@@ -37,6 +37,8 @@ _LIMIT, _PEAK, _KILLS = (
     else ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control")
 )
 _DAY = 86_400
+_COMPLETE_S = 20.0
+"""How long a service may take to complete its frontier; 1 GB has no room for all of it."""
 
 
 WORKER_ENDED = " and is replaced"
@@ -79,7 +81,7 @@ def started(fault: Fault) -> Iterator[tuple[OurService, Setting]]:
         server._command = [*setting.prefix, *server._command]
         stack.callback(server.stop)
         server.start()
-        server.await_ready()
+        server.await_ready(_COMPLETE_S)
         yield server, setting
 
 

@@ -90,6 +90,9 @@ class RunnableNetwork(Protocol):
         traits say. The result is the caller's to keep.
         """
 
+    def keep(self) -> None:
+        """Leave it on the disk for later processes, if the engine does that."""
+
     def finish(self) -> None:
         """Make ready what is not needed for a first answer: batches. Slow; on any thread.
 

@@ -40,6 +40,9 @@ class TorchNetwork:
             result: NDArray[np.float32] = logits.numpy()
         return finite(result)
 
+    def keep(self) -> None:
+        """Nothing is kept."""
+
     def finish(self) -> None:
         """Nothing is left to do."""
 

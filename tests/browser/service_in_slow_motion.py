@@ -63,6 +63,9 @@ class ScriptedNetwork:
         logits[:, 0 if self.point.resolution < 64 else 1] += 2.0
         return logits
 
+    def keep(self) -> None:
+        pass
+
     def finish(self) -> None:
         pass
 

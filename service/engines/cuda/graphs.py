@@ -260,6 +260,9 @@ class GraphedNetwork:
             raise self._failed(error) from error
         return finite(logits[0] if len(logits) == 1 else np.concatenate(logits))
 
+    def keep(self) -> None:
+        """Nothing is kept."""
+
     def finish(self) -> None:
         """Capture batches; until then they are split."""
         self._finish(self.body)

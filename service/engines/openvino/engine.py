@@ -90,8 +90,14 @@ class OpenVinoNetwork:
     """A request for every image of a batch; none until it is compiled."""
     on_one_thread: bool = False
     """Whether that is faster for one image as well."""
-    keep: Callable[[], None] | None = None
-    """Leaves `single` on the disk for the next process, once; None if that process read it."""
+    save: Callable[[], None] | None = None
+    """Writes `single` to the disk; None if it was read from there, or written."""
+
+    def keep(self) -> None:
+        """Leave it on the disk for later processes."""
+        if self.save is not None:
+            self.save()
+            self.save = None
 
     def finish(self) -> None:
         """Compile for batches, and see which way one image runs faster.
@@ -99,9 +105,7 @@ class OpenVinoNetwork:
         The comparison is made again if others disturbed it. What clients pin is never finished, so
         it neither costs the disk nor takes the place of others there.
         """
-        if self.keep is not None:
-            self.keep()
-            self.keep = None
+        self.keep()
         if self.make_streams is not None:
             self.streams, self.make_streams = self.make_streams(), None
         if not self.streams:
@@ -229,7 +233,7 @@ class OpenVinoEngine:
         compiled, memory = found or self._compiled(point, "single")
         network = OpenVinoNetwork(point, memory, compiled.create_infer_request())
         if found is None:
-            network.keep = partial(self._keep, point, "single", compiled, memory)
+            network.save = partial(self._keep, point, "single", compiled, memory)
         if self._threads > 1:
             network.make_streams = partial(self._streams, point)
         side = point.resolution

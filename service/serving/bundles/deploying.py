@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 
 from san_core.bundle import DEFAULT_BUNDLE, Bundle, read
+from san_core.frontier import OperatingPoint
 from service.engines.base import Engine, RunnableNetwork
 from service.latency.catalogue import Catalogue
 from service.latency.curves import Measurements
@@ -94,11 +96,14 @@ async def _build(machinery: Machinery, bundle: Bundle, engine: Engine) -> list[R
     essential = Catalogue(bundle.manifest, precisions(machinery.settings, engine)).essential()
     begun = machinery.clock()
     threads = (machinery.loader, machinery.builders)
+
+    def make(point: OperatingPoint) -> RunnableNetwork:
+        network = engine.build(point)
+        network.keep()  # a restart needs it, however soon this process ends
+        return network
+
     built = await asyncio.gather(
-        *(
-            threads[i % len(threads)].submit(lambda point=x.point: engine.build(point))  # type: ignore[misc]
-            for i, x in enumerate(essential)
-        )
+        *(threads[i % len(threads)].submit(partial(make, x.point)) for i, x in enumerate(essential))
     )
     logger.info(
         "built %s in %.1f s",

@@ -25,7 +25,7 @@ from san_core.errors import (
 from san_core.preprocessing import Preprocessing, decode
 from service.errors import ExpiredError
 from service.images import jpeg
-from service.images.header import Header, read_header
+from service.images.header import QUICK_MS, Header, read_header
 from service.images.helper_pool import FORGET_MS, HelperPool
 from service.runtime.clock import Clock
 from service.runtime.recent import Recent
@@ -36,9 +36,6 @@ _READ_AT_ONCE = 1_000_000
 _MOST_KEPT = 3
 """Decoded pixels of more than this many times the resolution are not kept: smaller resolutions are
 then made of the resized ones, and what waits takes little memory."""
-_QUICK_MS = 30.0
-"""The engine's thread, if no other request needs it, decodes what costs no more, and the decoder
-threads do. It is an upper bound for a slow core: about four megapixels."""
 _IN_ONE_REQUEST = 4
 """How much more time all images of a request may take than a single one."""
 _LEAST_CPU_MS, _CPU_FACTOR = 100.0, 4.0
@@ -117,8 +114,8 @@ class DecodeJob:
 
     @property
     def quick(self) -> bool:
-        """Whether its cost is known and small: any thread may do it."""
-        return self.header.plain and self.header.decode_ms <= _QUICK_MS
+        """Whether any thread may do it."""
+        return self.header.quick
 
     def check(self) -> None:
         """Refuse once the deadline has passed, unless a late answer is wanted then."""
@@ -138,7 +135,7 @@ class DecodeJob:
 def are_quick(sources: Iterable[object]) -> bool:
     """Whether any thread may decode all of these: their cost is known, and small together."""
     jobs = [source for source in sources if isinstance(source, DecodeJob)]
-    return all(job.quick for job in jobs) and sum(x.header.decode_ms for x in jobs) <= _QUICK_MS
+    return all(job.quick for job in jobs) and sum(x.header.decode_ms for x in jobs) <= QUICK_MS
 
 
 class Decoder:

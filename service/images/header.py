@@ -33,6 +33,9 @@ _MOST_SEGMENTS = 300
 _segment = struct.Struct(">BBH").unpack_from
 """0xFF, the marker, the length: what every segment begins with."""
 
+QUICK_MS = 30.0
+"""The engine's thread, if no other request needs it, decodes what costs no more, and the decoder
+threads do. It is an upper bound for a slow core: about four megapixels."""
 _LARGEST_SIDE = 1171
 """What the largest resolution (512) needs of the shorter side; see `Preprocessing.least_side`."""
 
@@ -46,6 +49,11 @@ class Header(ImageHeader):
     decode_ms: float = 0.0
     """Time of one core."""
     memory_bytes: int = 0
+
+    @property
+    def quick(self) -> bool:
+        """Whether its cost is known and small: any thread may decode it."""
+        return self.plain and self.decode_ms <= QUICK_MS
 
 
 def reduction(shorter: int, at_least: int) -> int:

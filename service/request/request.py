@@ -86,6 +86,8 @@ class Request:
     """How long the service waited for its body: the client's time, not the service's."""
     images: int = 1
     """How many images it carries; they run at one point, together."""
+    decoded_apart: bool = False
+    """Whether some are decoded by helpers or as large ones: that takes no time of the decoders."""
     state: State = State.RECEIVING
 
     allowed_ms: float = field(init=False)

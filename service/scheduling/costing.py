@@ -17,6 +17,9 @@ from service.scheduling.dispatching import Plan
 from service.scheduling.pricing import CostTable, Host, beside_ms, make_table
 from service.scheduling.tuning import TUNING
 
+_ORDINARY_MS = 2000.0
+"""Images that are decoded apart count if no other came for so long: a client that sends large ones
+must not make those of others look expensive."""
 _REFRESH_MS = 50.0
 """How long a table of costs holds: the pace changes by a few percent in that time."""
 
@@ -34,7 +37,10 @@ class Costing:
         self._cycle = Factor(ASSUMED.cycle)
         self._decode: dict[int, Factor] = {}
         """What decoding one image for a resolution takes of late."""
-        self._decode_seen = False
+        self._decode_seen = self._apart = False
+        """Whether this table's images were looked at; whether all were decoded apart."""
+        self._ordinary_ms = float("-inf")
+        """When the last image came that was not."""
         self._tables: dict[tuple[Listing, ...] | None, CostTable] = {}
         """By the points to choose among; None: the frontier."""
         self._made_ms, self._made_for = float("-inf"), frontier
@@ -83,11 +89,20 @@ class Costing:
         """What decoding and HTTP take from the engine while it runs so many images."""
         return images * beside_ms(self._host, self.decode_ms(resolution), self._model.overhead_ms())
 
-    def learn_decode(self, request: Request, decode_ms: Callable[[int], float]) -> None:
+    def learn_decode(
+        self, request: Request, decode_ms: Callable[[int], float], now_ms: float
+    ) -> None:
         """Take in what one request's images cost at every resolution; one per table is enough."""
-        if self._decode_seen:
+        apart = request.decoded_apart
+        if not apart:
+            self._ordinary_ms = now_ms
+        if self._decode_seen or (apart and now_ms - self._ordinary_ms <= _ORDINARY_MS):
             return
         self._decode_seen = True
+        if apart != self._apart:
+            self._apart = apart
+            self._decode.clear()
+            self._tables.clear()
         for resolution in {x.point.resolution for x in self.frontier}:
             each = max(decode_ms(resolution) / request.images, 0.01)
             self._decode.setdefault(resolution, Factor(each)).learn(each)

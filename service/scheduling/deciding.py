@@ -86,6 +86,8 @@ def share_ms(request: Request, load: Load, now_ms: float) -> float:
     and those that are expected.
     """
     own, others = request.images, load.waiting
+    if load.alone and load.rate * TUNING.horizon_ms < 1.0:
+        return float("inf")  # nobody to share with
     left = min(_LONG_MS, max(0.0, request.left_ms(now_ms)))
     spare = (own * left + others * min(_LONG_MS, load.spare_ms)) / (own + others)
     time = max(0.0, spare - load.running_ms) + TUNING.horizon_ms

@@ -115,8 +115,8 @@ class Scheduler:
         decode_ms: Callable[[int], float] = lambda _: 0.0,
     ) -> Decision:
         """Decide for a request whose body is there; book it if it is served."""
+        self.costing.learn_decode(request, decode_ms, now_ms)
         table, load = self.table(now_ms, listings), self.schedule.load(request, now_ms)
-        self.costing.learn_decode(request, decode_ms)
         decision = deciding.decide(
             request, table, load, self.whole, now_ms, decode_ms, self._cold_ms
         )

@@ -145,6 +145,7 @@ class Pipeline:
                 headers = [await self._header(x, request) for x in images]
                 self._decoder.check_all(headers)
                 known = [Image(h, _size(x)) for h, x in zip(headers, images, strict=True)]
+                request.decoded_apart = not all(h is None or h.quick for h in headers)
                 if headers[0] is not None:
                     request.size = headers[0].width, headers[0].height
                 seen = self._seen(received, headers[0], deployment, request)

@@ -7,8 +7,9 @@ from service.request.request import Idle
 from service.request.terms import OnMiss
 from service.scheduling import deciding
 from service.scheduling.deciding import Verdict, decide, options, share_ms
+from service.scheduling.pricing import Host, make_table
 from service.scheduling.schedule import Load
-from tests.service.scheduling.points import LISTINGS, listing, request, table
+from tests.service.scheduling.points import LISTINGS, listing, model, request, table
 
 SPREADS = Spreads(0.99)
 BUSY = Load(alone=False, running_ms=3.0, engine_ms=10.0, least_ms=6.0, waiting=3, spare_ms=40.0)
@@ -217,3 +218,13 @@ def test_an_accuracy_that_only_float_reaches_gets_float():
 def test_a_demanded_accuracy_is_served_after_a_burst_although_its_share_does_not_pay_for_it():
     found = asked(20.0, Load(rate=2.0), min_accuracy=0.74)
     assert (found.verdict, resolution(found)) == (Verdict.SERVE, 224)
+
+
+def test_a_request_with_nobody_to_share_with_pays_no_price():
+    """However much time of the machine it takes: no other request would have it."""
+    points = [listing(t) for t in (64, 128, 160, 224)]
+    costly = make_table(points, model(), Host(2), 8, lambda t: 400.0 if t == 224 else 100.0)
+    ample = decide(request(200.0), costly, Load(), SPREADS, 0.0, lambda _: 1.0)
+    assert (resolution(ample), ample.price) == (224, 0.0)
+    expected = Load(rate=0.05)
+    assert share_ms(request(1000.0), expected, 0.0) < float("inf")

@@ -1,5 +1,7 @@
 """What the scheduler learns from what became of requests."""
 
+import pytest
+
 from service.scheduling import costing
 from service.scheduling.deciding import Verdict
 from service.scheduling.pricing import make_table
@@ -81,3 +83,35 @@ def test_a_lone_client_never_waits_for_costs_to_be_made(monkeypatch):
         scheduler.answered(asked, now)
         scheduler.leave(asked, now)
     assert made_at == [0.0, 6.0, 1006.0, 2006.0]
+
+
+def decided(scheduler, now_ms, decode_ms, **more):
+    """What one request that is soon gone again is given, with a decoding time for all points."""
+    asked = request(50.0, now_ms, **more)
+    assert scheduler.admit(asked, now_ms) is None
+    decision = scheduler.decide(asked, now_ms, decode_ms=lambda _: decode_ms)
+    scheduler.leave(asked, now_ms)
+    scheduler.costing.learnt()
+    return decision
+
+
+def test_images_that_are_decoded_apart_make_no_others_expensive():
+    """A client that sends large ones must not take accuracy from those that send photographs."""
+    scheduler, now = made(), 0.0
+    decided(scheduler, now, 1.0)
+    before = scheduler.table(now).best.unit_ms
+    for _ in range(60):
+        now += 100.0
+        decided(scheduler, now - 40.0, 30.0, client="large", decoded_apart=True)
+        decided(scheduler, now, 1.0, client="polite")
+    assert scheduler.table(now).best.unit_ms == pytest.approx(before, rel=0.05)
+
+
+def test_images_that_are_decoded_apart_count_where_no_others_come():
+    scheduler = made()
+    for now in range(0, 6000, 60):
+        decided(scheduler, float(now), 30.0, decoded_apart=True)
+    assert scheduler.table(6000.0).best.unit_ms > 15.0  # half of it: there are two cores
+    decided(scheduler, 6100.0, 1.0)
+    decided(scheduler, 6200.0, 1.0)
+    assert scheduler.table(6300.0).best.unit_ms < 10.0  # forgotten with the first photograph

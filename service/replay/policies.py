@@ -46,6 +46,7 @@ class Ours:
         )
         if decision.verdict not in (Verdict.SERVE, Verdict.LATE):
             return None
+        job.request.direct = job.request.alone
         self._jobs[id(job.request)] = job
         return job.request.side
 

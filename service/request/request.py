@@ -120,6 +120,8 @@ class Request:
     """Whether it was let in because it would be in time."""
     alone: bool = False
     """Whether no other request was inside when its point was chosen."""
+    direct: bool = False
+    """Whether the engine's thread decodes it as well: alone, and quickly decoded."""
     joined: bool = False
     """Whether others came while it was inside."""
 

@@ -48,7 +48,7 @@ class Plan:
     alone: bool = False
     """Once it ended: whether nobody else was inside."""
     inside: int = 0
-    """How many were left inside."""
+    """How many were left for the engine and the decoders."""
     is_followed: bool = False
     """Whether others waited for the engine."""
 

@@ -161,6 +161,17 @@ class Schedule:
         return sum(request.state is State.DECODING for request in self._inside)
 
     @property
+    def busy(self) -> int:
+        """How many requests keep the engine and the decoders busy.
+
+        Those that helpers decode, or the thread for large JPEGs, do not.
+        """
+        return sum(
+            not (request.decoded_apart and request.state is State.DECODING)
+            for request in self._inside
+        )
+
+    @property
     def rate(self) -> float:
         """Images per ms that arrive while there is work: what a run makes wait."""
         return self._arrived / (self._busy_ms + TUNING.settle_ms)

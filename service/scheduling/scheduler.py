@@ -203,10 +203,11 @@ class Scheduler:
         table = self.table(now_ms)
         first = ready[0]
         assert first.point is not None
-        if first.alone and len(self._waiting) == 1:
-            # Nothing changed since its point was chosen; it may still be undecoded.
+        lone = first.alone and len(self._waiting) == 1
+        if lone and first.direct:
+            # Nothing changed since its point was chosen; what was predicted then has yet to come.
             plan = Plan([first], None, run_ms=first.rest_ms, rest_ms=first.rest_ms)
-        elif not self._is_open(first.point, table):
+        elif lone or not self._is_open(first.point, table):
             plan = self._as_bound(first, ready, table, now_ms)
         else:
             same = [
@@ -334,7 +335,7 @@ class Scheduler:
         plan.alone = len(schedule) == len(run) == 1
         for request in run:
             schedule.leave(request, now_ms)
-        plan.ended_ms, plan.inside, plan.is_followed = now_ms, len(schedule), bool(self._waiting)
+        plan.ended_ms, plan.inside, plan.is_followed = now_ms, schedule.busy, bool(self._waiting)
 
     def learn(self, plan: Plan, run: tuple[float, float] | None) -> None:
         """A finished plan ran from when to when; None if that teaches nothing."""

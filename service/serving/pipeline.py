@@ -168,8 +168,13 @@ class Pipeline:
                     self._job(x, header, deployment, request)
                     for x, header in zip(images, headers, strict=True)
                 ]
-                direct = are_quick(sources) and request.alone and deployment.executor.is_idle
-                if building is not None or not direct:
+                request.direct = (
+                    building is None
+                    and request.alone
+                    and are_quick(sources)
+                    and deployment.executor.is_idle
+                )
+                if not request.direct:
                     sources = await self._decoded(sources, request)
                     if building is not None:
                         begun = clock()

@@ -115,3 +115,36 @@ def test_images_that_are_decoded_apart_count_where_no_others_come():
     decided(scheduler, 6100.0, 1.0)
     decided(scheduler, 6200.0, 1.0)
     assert scheduler.table(6300.0).best.unit_ms < 10.0  # forgotten with the first photograph
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_run_is_expected_to_take_what_is_left_of_it(direct):
+    """What a helper took to decode is over by then: others must not be refused because of it."""
+    scheduler = made()
+    asked = request(2000.0, 0.0, decoded_apart=not direct)
+    assert scheduler.admit(asked, 0.0) is None
+    scheduler.decide(asked, 0.0, decode_ms=lambda _: 150.0)
+    asked.direct = direct
+    now = 0.0 if direct else 150.0
+    scheduler.wait(asked, now)
+    scheduler.started(scheduler.next(now, lambda _: False), now)
+    left = scheduler.schedule.running_ms(now)
+    assert left > 150.0 if direct else left < 20.0
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_cycles_are_not_those_of_images_that_are_decoded_apart(apart):
+    """While helpers decode, the engine rests: the time between two runs says nothing about it."""
+    scheduler = made()
+    before = scheduler.table(0.0).best.unit_ms
+    for i in range(3):
+        asked = request(2000.0, 0.0, client=str(i), decoded_apart=apart)
+        scheduler.admit(asked, 0.0)
+        scheduler.decide(asked, 0.0)
+    for now in range(100, 3000, 100):
+        mine, _ = enter(scheduler, 90.0, float(now), client="polite")
+        scheduler.wait(mine, now + 1.0)
+        run(scheduler, now + 1.0, 5.0)
+        scheduler.leave(mine, now + 7.0)
+    after = scheduler.table(3000.0).best.unit_ms
+    assert after < 1.1 * before if apart else after > 1.5 * before

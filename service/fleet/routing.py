@@ -34,6 +34,11 @@ _LIKELY = 0.6
 """Part of a budget that is kept almost always at which it is still kept more often than not."""
 _TOLD_MS = 30.0
 """For how long it is believed that a replica does not keep short budgets when it is idle."""
+_FAR_OFF = 3.0
+"""An answer took so many times what its replica said it needs when idle: its reports are not to be
+believed. A stall of the kind that one in a hundred meets takes half of that."""
+_DOUBT_MS, _MOST_DOUBT_MS = 500.0, 30_000.0
+"""For how long its reports are then not believed: twice as long each time in a row, and at most."""
 _UNKNOWN = 2.0
 """What a millisecond of work adds to a budget, until a busy replica has told."""
 _ALIKE = 0.03
@@ -63,6 +68,9 @@ class View:
     """When the work that others sent will be done."""
     quiet_ms: float = float("inf")
     """Since when nothing came back, though a request of this router was inside."""
+    doubted_ms: float = 0.0
+    """For how long its reports were not believed the last time; 0 once it kept what it said."""
+    doubted_until_ms: float = float("-inf")
     mean_wait_ms: float = 0.0
     """Of what was reported lately."""
     mean_mine_ms: float = 0.0
@@ -89,7 +97,17 @@ class View:
         self.inside += 1
 
     def left(self, now_ms: float) -> None:
-        """A request came back."""
+        """A request came back.
+
+        If it had the replica to itself, its time shows what reports are worth: a replica on a core
+        that others use may look fast whenever it measures itself.
+        """
+        if self.inside == 1 and self.idle is not None:
+            if now_ms - self.quiet_ms > _FAR_OFF * self.idle.points[-1][1]:
+                self.doubted_ms = min(_MOST_DOUBT_MS, max(_DOUBT_MS, 2.0 * self.doubted_ms))
+                self.doubted_until_ms = now_ms + self.doubted_ms
+            else:
+                self.doubted_ms = 0.0
         self.quiet_ms = now_ms
         self.inside = max(0, self.inside - 1)
 
@@ -189,6 +207,7 @@ def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
                 return i  # how else would it report
         if left_ms >= _LIKELY * min(views[i].soonest_ms(0.0) for i in drawn):
             recent.append(left_ms)  # one that an idle replica keeps: others are nobody's loss
+        drawn = [i for i in drawn if views[i].doubted_until_ms <= now_ms] or drawn
         ahead = {i: views[i].ahead_ms(now_ms) for i in drawn}
         served = {i: views[i].expected(left_ms, ahead[i]) for i in drawn}
         best = max(served.values())

@@ -174,3 +174,24 @@ def test_a_router_that_is_not_alone_looks_at_two_and_makes_no_room():
     crowd(views, 5.0, 0.0)
     assert 0 not in {crowd(views, 100.0, 0.0) for _ in range(50)}
     assert len({crowd(views, 100.0, 0.0) for _ in range(50)}) > 5
+
+
+def test_reports_that_answers_contradict_are_not_believed_for_longer_and_longer():
+    choose = by_headroom(random.Random(1))
+    liar, works = view(), view()
+    now = 0.0
+    for waits_ms in (500.0, 1000.0, 2000.0):
+        liar.sent(now)
+        now += 120.0  # ten times what it says
+        liar.left(now)
+        works.inside = 5  # much to do, but still the better one
+        assert choose([liar, works], 50.0, now + waits_ms - 1.0) == 1
+        assert choose([liar, works], 50.0, now + waits_ms) == 0
+        now += waits_ms
+    liar.sent(now)
+    liar.left(now + 10.0)
+    liar.sent(now + 20.0)
+    liar.left(now + 140.0)
+    assert choose([liar, works], 50.0, now + 141.0 + 500.0) == 0, "it had kept what it says since"
+    liar.doubted_until_ms = works.doubted_until_ms = now + 1e6
+    assert choose([liar, works], 50.0, now + 1000.0) in (0, 1), "none is better than the others"

@@ -96,7 +96,8 @@ def fill(text: str, path: Path = DOCUMENT) -> str:
 
 
 def write() -> Path:
-    """Write both pages again."""
+    """Write the pages again, and draw the README's figure."""
+    front_page.figure()
     for path in (README, FRONT, DOCUMENT):
         path.write_text(fill(path.read_text(), path))
     return FRONT

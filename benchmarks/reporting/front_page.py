@@ -1,8 +1,7 @@
 """The six rows of docs/performance.md and the figure of the README, from the stored results.
 
-    python -m benchmarks.reporting.front_page
-
-Nothing is measured here; a row whose benchmark has no result says so.
+Nothing is measured here: `python -m benchmarks.all --document` writes both. A row whose benchmark
+has no result says so.
 """
 
 from __future__ import annotations
@@ -187,11 +186,3 @@ def figure(path: Path = FIGURE) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     shape.savefig(path, bbox_inches="tight", metadata={"Date": None})
     pyplot.close(shape)
-
-
-if __name__ == "__main__":
-    from benchmarks.reporting import document
-
-    figure()
-    document.write()
-    print(f"{FIGURE}, {document.FRONT} and {document.DOCUMENT} written")

@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
+from service.latency.quantiles import TYPICAL_MS
 from service.observability.ledger import (
     ACCURACY,
     BUDGETS,
@@ -278,11 +279,11 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
         yield _counter(f"san_promises_{name}", help_text, [], [([], float(value))])
     bound = GaugeMetricFamily(
         "san_prediction_bound_ratio",
-        "Factor on a predicted median within which the promised share of answers stays.",
+        "Factor on a predicted median of 10 ms within which the promised share of answers stays.",
         labels=["state"],
     )
     for state, spread in scheduler.spreads.items():
-        bound.add_metric([state], spread.bound)
+        bound.add_metric([state], spread.bound_ms(TYPICAL_MS) / TYPICAL_MS)
     yield bound
     yield _gauge(
         "san_latency_drift_ratio",

@@ -105,7 +105,7 @@ def scenario(name: str, seconds: float = 8.0, seed: int = 1) -> list[Arrival]:
         return found
     if kind == "greedy":
         polite = [Arrival(at, client="polite") for at in gamma(0.2 * UNIT_PER_S, seconds, 1, seed)]
-        greedy = gamma(10 * UNIT_PER_S, seconds, 1.0, seed + 1)
+        greedy = gamma(rate, seconds, 1.0, seed + 1)
         return sorted(
             [*polite, *(Arrival(at, client="greedy") for at in greedy)], key=lambda a: a.at_ms
         )

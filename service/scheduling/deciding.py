@@ -139,7 +139,7 @@ def _option(
         decoding = table.decode_pace * (load.decode_ms + decode)
         before = max(decoding + cold, load.engine_ms + table.handover_ms)
         total = before + cost.run_ms(images) + table.overhead_ms
-    return Option(cost, decode, cold, idle, total, chances.probability(left_ms / total))
+    return Option(cost, decode, cold, idle, total, chances.probability(left_ms, total))
 
 
 def _certain(
@@ -204,7 +204,7 @@ def decide(
 
     paid = [o for o in found if affordable(o.cost, share, table, terms)]
     idle = max(
-        (o for o in found if alone.probability(left / o.idle_ms) >= alone.target),
+        (o for o in found if alone.probability(left, o.idle_ms) >= alone.target),
         key=lambda o: o.accuracy,
         default=None,
     )
@@ -226,12 +226,14 @@ def decide(
         if price <= 0 and hopeful and terms.on_miss is OnMiss.ANSWER:
             # It costs nobody anything: the engine has time.
             best = max(hopeful, key=_expected)
-            return Decision(Verdict.LATE, best, reasons.late(request, best, now_ms))
+            return Decision(Verdict.LATE, best, reasons.late(request, best, now_ms), share)
         likely = max(found, key=_expected)
         # Where it would be in time more often than not without the others, they are the reason.
-        likes = [o for o in found if alone.probability(left / o.idle_ms) >= TUNING.likely]
+        likes = [o for o in found if alone.probability(left, o.idle_ms) >= TUNING.likely]
         hoped = idle or max(likes, key=lambda o: o.accuracy, default=None)
-        return _none_fits(request, found, likely, hoped, load, now_ms)
+        decision = _none_fits(request, found, likely, hoped, load, now_ms)
+        decision.price = price
+        return decision
     given_up = max(0.0, idle.accuracy - chosen.accuracy) if idle is not None else 0.0
     held_up = _held_up(found, chosen.accuracy, left, alone)
     reason = reasons.chosen(request, found, chosen, idle if given_up else None, price, now_ms)
@@ -262,7 +264,7 @@ def _squeezed(
         + table.overhead_ms
     )
     chances = spreads.loaded(behind=request.behind)
-    in_time = chances.probability(left / total)
+    in_time = chances.probability(left, total)
     if in_time < chances.target:
         return None
     return Option(option.cost, option.decode_ms, 0.0, option.idle_ms, total, in_time)
@@ -276,7 +278,7 @@ def _held_up(
     for option in found:
         if option.cold_ms <= 0 or option.accuracy <= accuracy:
             continue
-        if spread.probability(left / (option.total_ms - option.cold_ms)) >= spread.target:
+        if spread.probability(left, option.total_ms - option.cold_ms) >= spread.target:
             best, accuracy = option.cost.listing.point, option.accuracy
     return best
 

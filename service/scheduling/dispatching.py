@@ -81,7 +81,7 @@ class _Prospects:
             chance = 1.0
             if not ample:
                 rest = cost.run_ms(request.images) + self._table.overhead_ms
-                chance = self._spread.probability(left / rest) if left > 0 else 0.0
+                chance = self._spread.probability(left, rest)
             best = max(best, cost.accuracy * chance - self._price * cost.unit_ms)
         if ample:
             self._ample[request.side] = best
@@ -189,7 +189,7 @@ def _batch(
     rest = taken_ms + table.overhead_ms
     certain = rest * spread.bound
     chances = [
-        1.0 if certain <= r.due_ms - now_ms else spread.probability((r.due_ms - now_ms) / rest)
+        1.0 if certain <= r.due_ms - now_ms else spread.probability(r.due_ms - now_ms, rest)
         for r in batch
     ]
     return batch, taken_ms, chances

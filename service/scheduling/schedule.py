@@ -254,6 +254,10 @@ class Schedule:
             if wants > left / (len(wanted) - place):
                 self._behind = frozenset(name for _, name in wanted[place:])
                 self._within = rate, part
+                # What such a client sent before it was known as one must not go first either.
+                for request in self._inside:
+                    request.behind = request.behind or request.client in self._behind
+                self._inside.sort(key=urgency)
                 return
             left -= wants
             part += wants

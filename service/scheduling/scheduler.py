@@ -95,11 +95,13 @@ class Scheduler:
             return None
         cost = table.cheapest
         least, left = cost.run_ms(request.images) + table.overhead_ms, request.left_ms(now_ms)
-        total = load.least_ms + table.handover_ms + least
+        # Its body will wait for the event loop as long as its headers did.
+        total = request.spent_ms(now_ms) + load.least_ms + table.handover_ms + least
         alone, busy = self.whole.alone, self.whole.loaded(behind=request.behind)
-        if busy.probability(left / total) >= (busy.target if self.price > 0 else TUNING.likely):
+        crowded = self.price > 0 or request.behind
+        if busy.probability(left, total) >= (busy.target if crowded else TUNING.likely):
             return None
-        if alone.probability(left / least) < alone.target:
+        if alone.probability(left, least) < alone.target:
             return None
         self.schedule.refused(now_ms)
         return (
@@ -136,7 +138,7 @@ class Scheduler:
             request.given_up = decision.given_up
         request.predicted_ms = request.spent_ms(now_ms) + option.total_ms
         request.estimated = listing.shape not in self.model.measurements.curves
-        bound = option.total_ms * spread.bound
+        bound = spread.bound_ms(option.total_ms)
         request.bound_ms = request.spent_ms(now_ms) + bound
         request.promised = decision.verdict is Verdict.SERVE
         if option.in_time < TUNING.likely:
@@ -170,8 +172,8 @@ class Scheduler:
         request = Request("outlook", Terms(), now_ms)
         table, load = self.table(now_ms), self.schedule.load(request, now_ms)
         found = deciding.options(request, table, load, self.whole, now_ms, decode_ms, self._cold_ms)
-        bound = self.whole.of(alone=load.alone).bound
-        return [(o.cost.listing, o.total_ms * bound) for o in found]
+        chances = self.whole.of(alone=load.alone)
+        return [(o.cost.listing, chances.bound_ms(o.total_ms)) for o in found]
 
     def _cold_ms(self, cost: PointCost) -> float:
         listing = cost.listing

@@ -37,10 +37,10 @@ def test_the_chance_to_be_in_time_rises_with_the_time_there_is(values):
     spread = Spread(0.99)
     for now, value in enumerate(values):
         spread.learn(now, value)
-    chances = [spread.probability(ratio) for ratio in (0.01, 0.5, 1.0, 2.0, 50.0, 1e4)]
+    chances = [spread.probability(left, 1.0) for left in (-1.0, 0.01, 0.5, 1.0, 2.0, 50.0, 1e4)]
     assert chances == sorted(chances)
     assert 0.0 <= chances[0] <= chances[-1] <= 1.0
-    assert spread.probability(1.001 * spread.bound) >= spread.target - 0.005
+    assert spread.probability(1.001 * spread.bound_ms(4.0), 4.0) >= spread.target - 0.005
 
 
 @pytest.mark.parametrize("spread_of", [0.05, 0.3, 1.0])
@@ -82,35 +82,44 @@ def test_old_samples_make_room_for_the_prior_no_further_than_needed():
     for now in range(100):
         spread.learn(now, 3.0)
     spread.learn(1e9, 1.0)
-    assert spread.probability(1.5) < 0.2  # a quarter of the window stays until new samples come
+    assert spread.within(1.5) < 0.2  # a quarter of the window stays until new samples come
 
 
 def test_broken_promises_widen_at_once_and_kept_ones_narrow_slowly():
     busy = Outcomes(0.99)
-    before = busy.bound
+    before = busy.bound_ms(10.0)
     busy.learn(0.0, kept=False)
-    assert busy.bound > 1.04 * before
+    assert busy.bound_ms(10.0) > 1.04 * before
     for _ in range(99):
         busy.learn(0.0, kept=True)
-    assert busy.bound == pytest.approx(before, rel=0.01)
+    assert busy.bound_ms(10.0) == pytest.approx(before, rel=0.01)
 
 
 def test_time_alone_undoes_broken_promises():
     """Where all are refused no promise is kept either: nothing but time can show better days."""
     busy = Outcomes(0.99)
-    before = busy.bound
+    before = busy.bound_ms(10.0)
     for _ in range(100):
         busy.learn(0.0, kept=False)
-    assert busy.bound == pytest.approx(before * exp(LEARNING.roomier))
+    assert busy.bound_ms(10.0) == pytest.approx(before * exp(LEARNING.roomier))
     busy.forget(5 * LEARNING.outcome_ms)
-    assert busy.bound == pytest.approx(before, rel=0.01)
+    assert busy.bound_ms(10.0) == pytest.approx(before, rel=0.01)
 
 
 def test_under_load_more_time_is_a_better_chance():
     busy = Outcomes(0.99)
-    chances = [busy.probability(ratio) for ratio in (-1.0, 0.0, 0.5, 1.0, 2.0, 8.0)]
+    chances = [busy.probability(left, 10.0) for left in (-10.0, 0.0, 5.0, 10.0, 20.0, 80.0)]
     assert chances == sorted(chances)
-    assert busy.probability(busy.bound) == pytest.approx(0.99)
+    assert busy.probability(busy.bound_ms(10.0), 10.0) == pytest.approx(0.99)
+
+
+def test_errors_of_a_long_queue_average_out():
+    busy = Outcomes(0.99)
+    factors = [busy.bound_ms(median) / median for median in (2.0, 5.0, 10.0, 20.0, 40.0)]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[0] > 2.5
+    assert factors[-1] < 1.3
+    assert busy.bound_ms(1000.0) / 1000.0 == pytest.approx(factors[-1])  # but not all of them do
 
 
 def test_alone_and_busy_are_told_apart():

@@ -196,7 +196,9 @@ def test_what_cannot_be_promised_is_served_while_the_engine_has_time():
 
 def test_but_not_while_others_need_it():
     short = Load(False, 3.0, 3.0, 3.0, 0.0, 1, 9.0, rate=2.0)
-    assert asked(8.0, short).verdict is Verdict.OVERLOADED
+    found = asked(8.0, short)
+    assert found.verdict is Verdict.OVERLOADED
+    assert found.price > 0  # what the engine is worth does not hang on who asks
 
 
 INT8 = [*LISTINGS, listing(224, "int8", 0.745)]

@@ -9,7 +9,7 @@ import pytest
 
 from service.replay.machine import HostModel, reference
 from service.replay.policies import Ours
-from service.replay.simulation import Simulation
+from service.replay.simulation import Result, Simulation
 from service.replay.traces import UNIT_PER_S, Arrival, gamma, scenario
 
 TWO_CORES = HostModel()
@@ -47,7 +47,7 @@ def test_twice_what_a_fixed_server_holds_is_met_at_a_lower_resolution(seed):
 
 
 FLOOD_PER_S = 1490.0
-"""Four times what two cores can answer at the smallest resolution."""
+"""Twice what two cores can answer at the smallest resolution."""
 
 
 def flooded(seed, before_s=1.0, flood_s=3.0):
@@ -61,13 +61,13 @@ def test_a_flood_is_refused_quickly_and_what_is_admitted_is_in_time():
     late = in_time = 0
     for seed in range(1, 5):
         flood, scheduler = replayed(flooded(seed), seed)
-        assert flood.refused > flood.in_time
-        assert flood.in_time > 200 * 4  # it goes on answering as fast as the stations can
+        assert flood.refused > 0.4 * flood.offered
+        assert flood.in_time > 500 * 4  # it goes on answering as fast as the stations can
         # Load alone never drives the choice below the floor.
         floor = scheduler.table(1e9).floor.listing.point.resolution
-        assert sum(n for t, n in flood.used.items() if t < min(floor, 80)) <= 0.02 * flood.in_time
+        assert sum(n for t, n in flood.used.items() if t < floor) <= 0.02 * flood.in_time
         late, in_time = late + flood.late, in_time + flood.in_time
-    assert in_time / (in_time + late) >= 0.985  # the first tenth of a second costs one in a hundred
+    assert in_time / (in_time + late) >= 0.99
 
 
 def test_it_recovers_within_a_second_of_the_loads_end():
@@ -97,14 +97,15 @@ def test_the_share_of_promises_kept_is_the_one_promised():
 
 
 def test_a_polite_client_does_not_suffer_from_a_greedy_one():
-    polite = [Arrival(at, client="polite") for at in gamma(30.0, 4, 1.0, 1)]
-    greedy = [Arrival(at, client="greedy") for at in gamma(FLOOD_PER_S, 4, 1.0, 2)]
-    result, _ = replayed(sorted([*polite, *greedy], key=lambda arrival: arrival.at_ms))
-    polite, greedy = result.clients["polite"], result.clients["greedy"]
-    assert polite.in_time >= 0.97 * polite.offered
+    polite, greedy = Result(), Result()
+    for seed in range(1, 4):
+        result, _ = replayed(scenario("greedy-10", 6, seed), seed)  # and a fifth of 1x, politely
+        polite.add(result.clients["polite"])
+        greedy.add(result.clients["greedy"])
+    assert polite.in_time >= 0.99 * polite.offered
     assert polite.per_offered >= 0.70
     assert greedy.refused > 0.5 * greedy.offered
-    assert greedy.in_time > 100 * 4
+    assert greedy.in_time > 500 * 18
 
 
 def test_where_decoding_is_the_queue_the_resolution_stays():

@@ -80,6 +80,17 @@ def test_a_greedy_client_stands_behind_a_polite_one():
     assert schedule.load(greedy, 500.0).part < 1.0
 
 
+def test_what_a_greedy_client_sent_before_it_was_known_as_one_stands_behind_too():
+    schedule = Schedule()
+    early = entered(schedule, 20.0, now=0.0, client="greedy")
+    for n in range(500):
+        schedule.arrived(request(50.0, 1.0 * n, client="greedy"), 1.0 * n, 5.0)
+        if n % 40 == 0:
+            schedule.arrived(request(50.0, 1.0 * n, client="polite"), 1.0 * n, 5.0)
+    polite = entered(schedule, 60.0, now=500.0, client="polite")
+    assert list(schedule) == [polite, early]
+
+
 def test_clients_that_all_want_too_much_are_equal():
     schedule = Schedule()
     for n in range(500):

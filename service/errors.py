@@ -85,7 +85,7 @@ class ServiceError(SanError):
     title: ClassVar[str] = "The service failed"
 
     def __init_subclass__(cls, status: int | None = None, title: str | None = None) -> None:
-        """Take what is answered from the class statement: `class X(ServiceError, status=404, …)`."""
+        """Take both from the class statement: `class X(ServiceError, status=404, title="…")`."""
         cls.status = cls.status if status is None else status
         cls.title = cls.title if title is None else title
 

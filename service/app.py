@@ -302,4 +302,4 @@ def make_app(settings: Settings, service: Service, *, ready_first: bool = False)
             allow_headers=("*",),
             expose_headers=("*",),
         )
-    return RequestId(app, service.clock)
+    return RequestId(app, service.clock, api)

@@ -93,32 +93,12 @@ def _files(paths: list[Path]) -> Iterator[Path]:
         yield from found
 
 
-class _File:
-    """One image as the pipeline sees it."""
-
-    traceparent: str | None = None
-    client = "command line"
-
-    def __init__(self, path: Path, terms: Any, now_ms: float) -> None:
-        self.request_id = str(path)
-        self.terms = terms
-        self.started_ms = now_ms
-        self.expected_bytes = path.stat().st_size
-        self.given: dict[str, Any] = {}
-        self._path = path
-
-    async def receive(self) -> bytes:
-        return self._path.read_bytes()
-
-    async def answer(self, answer: Any) -> None:
-        self.given = answer.to_dict()
-
-
 async def _classify(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
     """By the service's own pipeline, without HTTP."""
     from service.app import make_service
     from service.images.formats import decodable
     from service.request.terms import parse_budget, parse_terms
+    from service.serving.pipeline import Given
     from service.settings import Settings
 
     if args.budget_ms is not None:
@@ -139,13 +119,16 @@ async def _classify(args: argparse.Namespace, path: Path | None, images: list[Pa
         await _ready(service)
         for image in images:
             try:
-                exchange = _File(image, terms, service.clock())
+                begun_ms = service.clock()
+                data = image.read_bytes()
+                exchange = Given(str(image), terms, begun_ms, "command line", data)
                 await service.pipeline.classify(exchange)
             except (SanError, OSError) as error:
                 print(f"{image}: {error}", file=sys.stderr)
                 failed += 1
                 continue
-            answer = {"image": str(image)} | exchange.given
+            assert exchange.answered is not None
+            answer = {"image": str(image)} | exchange.answered.to_dict()
             del answer["request_id"]
             if args.json:
                 print(json.dumps(answer), flush=True)

@@ -52,16 +52,21 @@ def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 class RequestId:
-    """Gives each request an id, which its answer carries, and notes when it began."""
+    """Gives each request an id, which its answer carries, and notes when it began.
 
-    def __init__(self, app: ASGIApp, clock: Clock) -> None:
+    What is no HTTP, the start and the end of the application, goes to `others`: no layer within
+    has to look.
+    """
+
+    def __init__(self, app: ASGIApp, clock: Clock, others: ASGIApp) -> None:
         self._app = app
         self._clock = clock
+        self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
+        """Serve one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._others(scope, receive, send)
             return
         scope.setdefault(FIRST_BYTE, self._clock())  # another server's protocol does not note it
         request_id = scope[REQUEST_ID] = _request_id(scope["headers"])
@@ -98,10 +103,7 @@ class Problems:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Serve one request."""
         started = False
 
         async def watched(message: Message) -> None:
@@ -141,11 +143,10 @@ class TrailingSlash:
         self._prefix = prefix
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] == "http":
-            path: str = scope["path"]
-            if path[-1:] == "/" and path.startswith(self._prefix):
-                scope["path"] = path.rstrip("/")
+        """Serve one request."""
+        path: str = scope["path"]
+        if path[-1:] == "/" and path.startswith(self._prefix):
+            scope["path"] = path.rstrip("/")
         await self._app(scope, receive, send)
 
 
@@ -157,8 +158,6 @@ class FastPath:
         self._fast = fast
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        app = self._app
-        if scope["type"] == "http":
-            app = self._fast.get((scope["method"], scope["path"]), app)
+        """Serve one request."""
+        app = self._fast.get((scope["method"], scope["path"]), self._app)
         await app(scope, receive, send)

@@ -63,6 +63,13 @@ class Accuracy:
     expected: float = 0.0
     """Sum of what was expected of the same answers."""
 
+    def add(self, *, first: bool, top5: bool, expected: float = 0.0) -> None:
+        """Count one answer."""
+        self.known += 1
+        self.right += first
+        self.right_in_top5 += top5
+        self.expected += expected
+
 
 BUDGETS = ("met", "missed", "refused", "infeasible", "none")
 ACCURACY = ("kept", "short")
@@ -191,10 +198,7 @@ class Ledger:
         self, table: dict[str, Accuracy], resolution: int, *, first: bool, top5: bool
     ) -> None:
         """Count one answer whose truth became known."""
-        entry = table.setdefault(self.label(resolution), Accuracy())
-        entry.known += 1
-        entry.right += first
-        entry.right_in_top5 += top5
+        table.setdefault(self.label(resolution), Accuracy()).add(first=first, top5=top5)
 
     def observe_feedback(
         self, resolution: int, expected: float | None, *, first: bool, top5: bool
@@ -206,7 +210,4 @@ class Ledger:
         """
         label = self.label(resolution) if expected is not None else _ELSEWHERE
         entry = self.feedback.setdefault(label, Accuracy())
-        entry.known += 1
-        entry.right += first
-        entry.right_in_top5 += top5
-        entry.expected += expected or 0.0
+        entry.add(first=first, top5=top5, expected=expected or 0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -87,6 +88,32 @@ class Exchange(Protocol):
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer; what comes after it is not on the client's time."""
+
+
+@dataclass(slots=True)
+class Given:
+    """An exchange whose images are here already; it keeps the answer."""
+
+    request_id: str
+    terms: Terms
+    started_ms: float
+    client: str
+    images: Received
+    traceparent: str | None = None
+    answered: Answer | None = None
+
+    @property
+    def expected_bytes(self) -> int:
+        """What the images take."""
+        return sum(map(_size, self.images if isinstance(self.images, list) else [self.images]))
+
+    async def receive(self) -> Received:
+        """The images."""
+        return self.images
+
+    async def answer(self, answer: Answer) -> None:
+        """Keep the answer, for the caller."""
+        self.answered = answer
 
 
 class Pipeline:

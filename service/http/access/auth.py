@@ -110,14 +110,13 @@ class Authentication:
         """Called for a request to classify that lacks its key: it is counted too."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] == "http":
-            facts = self._routes[scope]
-            try:
-                self._keys.check(facts.access, scope["headers"], self._clients.address(scope))
-            except SanError as error:
-                if facts.classifies:
-                    self._on_refused(scope, error)
-                raise
-            scope[CLIENT] = self._clients.of(scope)
+        """Serve one request."""
+        facts = self._routes[scope]
+        try:
+            self._keys.check(facts.access, scope["headers"], self._clients.address(scope))
+        except SanError as error:
+            if facts.classifies:
+                self._on_refused(scope, error)
+            raise
+        scope[CLIENT] = self._clients.of(scope)
         await self._app(scope, receive, send)

@@ -32,9 +32,8 @@ class OriginCheck:
         """Only this machine is to reach the service, and no key is asked for."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] == "http":
-            self._check(scope)
+        """Serve one request."""
+        self._check(scope)
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:

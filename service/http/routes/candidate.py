@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
@@ -31,7 +31,9 @@ class BundleSchema(BaseModel):
 class EventSchema(BaseModel):
     """Something that happened to a bundle."""
 
-    at: datetime
+    model_config = ConfigDict(from_attributes=True)
+
+    at: datetime = Field(validation_alias="at_s")
     result: str
     name: str
     version: str
@@ -85,16 +87,7 @@ def candidate_router(service: Service) -> APIRouter:
             promises_kept=known.promises.value,
             accuracy_by_feedback=known.feedback.value,
             against=[] if rollout.other is None else rollout.against(),
-            events=[
-                EventSchema(
-                    at=datetime.fromtimestamp(event.at_s, UTC),
-                    result=event.result,
-                    name=event.name,
-                    version=event.version,
-                    why=event.why,
-                )
-                for event in rollout.events
-            ],
+            events=[EventSchema.model_validate(event) for event in rollout.events],
         )
 
     @router.get("/candidate", summary="How the candidate bundle does", responses=problems(401))

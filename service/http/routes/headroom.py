@@ -70,8 +70,8 @@ class LoadReport:
         """Many answers share a report: it is written once."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] != "http" or scope["method"] != "POST":
+        """Serve one request."""
+        if scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
 

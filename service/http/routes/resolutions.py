@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
@@ -176,12 +176,7 @@ def resolutions_router(service: Service) -> APIRouter:
     return router
 
 
-def _warm(point: OperatingPoint, state: str) -> WarmSchema:
-    return WarmSchema.model_validate(
-        {
-            "resolution": point.resolution,
-            "mode": str(point.mode),
-            "precision": point.precision,
-            "state": state,
-        }
+def _warm(point: OperatingPoint, state: Literal["cached", "building", "evicted"]) -> WarmSchema:
+    return WarmSchema(
+        resolution=point.resolution, mode=point.mode, precision=point.precision, state=state
     )

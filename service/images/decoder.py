@@ -126,7 +126,7 @@ class DecodeJob:
         """Decode a plain JPEG on this thread."""
         self.check()
         started = self.clock()
-        image = jpeg.decode(self.data, self.preprocessing, self.resolution)
+        image = jpeg.decode(self.data, self.header, self.preprocessing, self.resolution)
         pixels = image.at(self.resolution)
         kept = image.at if max(image.pixels.shape) <= _MOST_KEPT * self.resolution else None
         return Decoded(pixels, started, self.clock() - started, kept)

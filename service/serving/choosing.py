@@ -14,6 +14,8 @@ from service.scheduling.admission import Admission
 from service.scheduling.deciding import Verdict
 from service.serving.bundles.deployment import Deployment
 
+NOTHING_YET = "No bundle is loaded yet; try again soon."
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -41,7 +43,7 @@ def admit(
     """Refuse what the load makes late before a byte of its body is read."""
     admission.check()
     if deployment is None:
-        raise NotReadyError("No bundle is loaded yet; try again soon.")
+        raise NotReadyError(NOTHING_YET)
     resolution = request.terms.resolution
     if resolution is not None and resolution > limits.max_resolution:
         raise ParameterError(

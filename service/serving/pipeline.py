@@ -156,17 +156,17 @@ class Pipeline:
         try:
             # admit: before a byte of the body is read
             serving = self._route(exchange.client)
-            deployment = admit(request, serving, self._admission, limits, clock())
+            asked_ms = clock()
+            deployment = admit(request, serving, self._admission, limits, asked_ms)
             scheduler = deployment.scheduler
             with self._admission.enter(exchange.expected_bytes), deployment:
                 # receive
-                asked_ms = clock()
                 received = await exchange.receive()
                 images = received if isinstance(received, list) else [received]
                 request.images = len(images)
                 request.body_bytes = sum(map(_size, images))
-                timing.receive = request.spent_ms(clock())
-                request.upload_ms = clock() - asked_ms
+                now = clock()
+                timing.receive, request.upload_ms = request.spent_ms(now), now - asked_ms
 
                 # decide: from the headers alone, so that a JPEG can be decoded at reduced scale
                 headers = [await self._header(x, request) for x in images]

@@ -12,7 +12,9 @@ from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.engines.build_limits import MOST_WARMING
 from service.errors import (
+    DrainingError,
     EngineLostError,
+    NotReadyError,
     OverloadedError,
     ParameterError,
     ReloadError,
@@ -25,6 +27,7 @@ from service.scheduling.admission import Admission
 from service.serving.answers import AnswerCache
 from service.serving.bundles.deployment import Deployment, Machinery
 from service.serving.bundles.swapping import Bundles
+from service.serving.choosing import NOTHING_YET
 from service.serving.headroom import HeadroomReport
 from service.serving.observing import Observer
 from service.serving.pipeline import Pipeline
@@ -93,6 +96,19 @@ class Service:
         """What serves now."""
         return self.bundles.serving
 
+    def loaded(self) -> Deployment:
+        """What serves now; raise if nothing does yet."""
+        if self.deployment is None:
+            raise NotReadyError(NOTHING_YET)
+        return self.deployment
+
+    def check_ready(self) -> None:
+        """Raise, with the reason, unless requests are taken."""
+        if self.is_leaving:
+            raise DrainingError("The service is shutting down.")
+        if not self.is_ready:
+            raise NotReadyError(self.failure or "Loading the bundle and measuring this host.")
+
     def headroom(self) -> Headroom | None:
         """What a request that came now could be promised; None while nothing can be served."""
         return self._headroom.look(self.deployment)
@@ -122,11 +138,11 @@ class Service:
         if self.failure is not None:
             raise SettingsError(self.failure)
 
-    def answered_by(self, request_id: str) -> Deployment | None:
+    def answered_by(self, request_id: str) -> Deployment:
         """The bundle that answered a request, if it is still there; else the one that serves."""
         bundle = self.feedback.bundle_of(request_id)
         other = self.rollout.other
-        return other if other is not None and other.sha256 == bundle else self.deployment
+        return other if other is not None and other.sha256 == bundle else self.loaded()
 
     async def reload(self) -> Deployment:
         """Read the bundle again and swap it in without dropping a request.

@@ -55,9 +55,11 @@ class HttpExchange:
         """Read the body and find the images in it."""
         body = await self._incoming.read(self._look)
         images, self._many = await images_in(body, self._content_type, most=MAX_IMAGES)
-        self._incoming.allowance.add_requests(len(images) - 1)
         self._incoming.watch()
-        return images if len(images) > 1 else images[0]
+        if len(images) == 1:
+            return images[0]
+        self._incoming.allowance.add_requests(len(images) - 1)
+        return images
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer."""

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from san_core.errors import SanError
 from san_core.preprocessing import Preprocessing
-from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
+from service.errors import CompressedBodyError, UnknownModelError
 from service.http.access.limits import ClientLimits
 from service.http.access.route_facts import Access, facts
 from service.http.connection.protocol import FIRST_BYTE
@@ -25,6 +25,7 @@ from service.http.open_inference.inference import encode_answer, infer, with_byt
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import (
     REQUEST_BODY,
+    InferRequestSchema,
     InferSchema,
     LiveSchema,
     ModelMetadataSchema,
@@ -50,9 +51,7 @@ _USABLE_ID = re.compile(r"[A-Za-z0-9._~-]{1,60}")
 
 def served(service: Service, name: str, version: str | None = None) -> Deployment:
     """The deployment a path names."""
-    deployment = service.deployment
-    if deployment is None:
-        raise NotReadyError("No bundle is loaded yet; try again soon.")
+    deployment = service.loaded()
     manifest = deployment.manifest
     if name != manifest.name or version not in (None, manifest.version):
         raise UnknownModelError(
@@ -164,10 +163,7 @@ def open_inference_router(service: Service, limits: ClientLimits) -> APIRouter:
     )
     async def ready() -> ReadySchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
-        if service.is_leaving:
-            raise DrainingError("The service is shutting down.")
-        if not service.is_ready:
-            raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
+        service.check_ready()
         return ReadySchema(ready=True)
 
     @router.get("/models/{name}", summary="The model", responses=_MODEL_PROBLEMS)
@@ -219,7 +215,7 @@ def _infer_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -
     }
 
     @router.post("/models/{name}/infer", summary="Classify images or pixels", **options)
-    async def infer_(name: str) -> None:
+    async def infer_(name: str, body: InferRequestSchema) -> None:
         """Classify images, or preprocessed pixels at a resolution of the client's choice."""
 
     @router.post(
@@ -227,7 +223,7 @@ def _infer_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -
         summary="Classify with a version of the model",
         **options,
     )
-    async def infer_version(name: str, version: str) -> None:
+    async def infer_version(name: str, version: str, body: InferRequestSchema) -> None:
         """Classify with a version of the model."""
 
     return router

@@ -170,7 +170,7 @@ class Pipeline:
 
                 # decide: from the headers alone, so that a JPEG can be decoded at reduced scale
                 headers = [await self._header(x, request) for x in images]
-                self._decoder.check_all(headers)
+                self._decoder.limits.check_all(headers)
                 known = [Image(h, _size(x)) for h, x in zip(headers, images, strict=True)]
                 request.decoded_apart = not all(h is None or h.quick for h in headers)
                 if headers[0] is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -109,7 +109,7 @@ class Authentication:
         self._on_refused = on_refused
         """Called for a request to classify that lacks its key: it is counted too."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request."""
         facts = self._routes[scope]
         try:
@@ -119,4 +119,4 @@ class Authentication:
                 self._on_refused(scope, error)
             raise
         scope[CLIENT] = self._clients.of(scope)
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)

@@ -159,13 +159,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """Count its bytes."""
         super().on_url(url)
-        self._count(len(url))
+        self._header_bytes += len(url)
+        if self._header_bytes > MAX_HEADER_BYTES:
+            self._stop(HeadersTooLargeError(_TOO_LARGE))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count it, and its bytes; trailers come here too."""
-        if len(self.headers) >= MAX_HEADERS:
+        self._header_bytes += len(name) + len(value)
+        if len(self.headers) >= MAX_HEADERS or self._header_bytes > MAX_HEADER_BYTES:
             self._stop(HeadersTooLargeError(_TOO_LARGE))
-        self._count(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -202,11 +204,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _peer(self) -> str:
         return self.client[0] if self.client else ""
-
-    def _count(self, size: int) -> None:
-        self._header_bytes += size
-        if self._header_bytes > MAX_HEADER_BYTES:
-            self._stop(HeadersTooLargeError(_TOO_LARGE))
 
     def _stop(self, refusal: Exception) -> None:
         self._refusal = refusal

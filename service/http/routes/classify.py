@@ -100,7 +100,7 @@ class ClassifyEndpoint:
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request."""
         try:
             incoming = Incoming(
@@ -114,7 +114,7 @@ class ClassifyEndpoint:
         except SanError as error:
             note_refusal(self._pipeline, scope, error)
             raise
-        await incoming.answer_refusals(self._pipeline.classify(exchange))
+        return incoming.serve(self._pipeline.classify(exchange))
 
 
 def note_refusal(pipeline: Pipeline, scope: Scope, error: Exception) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
@@ -69,19 +69,18 @@ class LoadReport:
         self._last: tuple[Headroom | None, bytes] = None, b""
         """Many answers share a report: it is written once."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request."""
         if scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
 
-        async def reported(message: Message) -> None:
+        def reported(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 headroom = self._headroom()
                 if headroom is not None:
                     if headroom is not self._last[0]:
                         self._last = headroom, headroom.header()
                     message["headers"] = [*message["headers"], (HEADER, self._last[1])]
-            await send(message)
+            return send(message)
 
-        await self._app(scope, receive, reported)
+        return self._app(scope, receive, reported)

@@ -67,7 +67,7 @@ class InferEndpoint:
         self._service = service
         self._limits = limits
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request."""
         settings, pipeline = self._service.settings, self._service.pipeline
         try:
@@ -81,7 +81,7 @@ class InferEndpoint:
         except SanError as error:
             note_refusal(pipeline, scope, error)
             raise
-        await incoming.answer_refusals(self._infer(scope, incoming, send))
+        return incoming.serve(self._infer(scope, incoming, send))
 
     async def _infer(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         service = self._service

@@ -163,7 +163,10 @@ class Incoming:
             self._watcher = None
 
     async def serve(self, work: Awaitable[None]) -> None:
-        """Do the work; quietly stop if the client leaves."""
+        """Do the work; quietly stop if the client leaves.
+
+        A client that is refused again and again gets its answer later each time.
+        """
         try:
             await work
         except asyncio.CancelledError:
@@ -172,18 +175,15 @@ class Incoming:
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
-        finally:
+        except SanError as error:
             self.close()
             self.allowance.close()
-
-    async def answer_refusals(self, work: Awaitable[None]) -> None:
-        """Do the work; a client that is refused again and again gets its answer later each time."""
-        try:
-            await self.serve(work)
-        except SanError as error:
             if pause_s := self._limits.penalty_s(self._client, error):
                 await asyncio.sleep(pause_s)
             raise
+        finally:
+            self.close()
+            self.allowance.close()
 
 
 def _check_announced(scope: Scope, max_bytes: int) -> None:

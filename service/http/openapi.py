@@ -126,8 +126,8 @@ _PROBLEMS: dict[int, tuple[str, str, str, str, dict[str, Any]]] = {
         "Not ready, or draining",
         "not-ready",
         "Not ready",
-        "Loading the bundle and measuring this host.",
-        {"retry_after_ms": 1000.0},
+        "The service is starting: building the first networks.",
+        {"retry_after_ms": 1000, "progress": {"done": 1, "total": 4, "seconds_left": 1.4}},
     ),
 }
 # Named here because routes that read their bodies themselves cannot name them to the framework.

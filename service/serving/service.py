@@ -12,7 +12,9 @@ from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.engines.build_limits import MOST_WARMING
 from service.errors import (
+    DrainingError,
     EngineLostError,
+    NotReadyError,
     OverloadedError,
     ParameterError,
     ReloadError,
@@ -87,11 +89,29 @@ class Service:
         """Waits for its turn; calls made meanwhile get its result."""
         self._settled = asyncio.Event()
         self._tasks = tasks
+        admission.not_ready = self.not_ready
 
     @property
     def deployment(self) -> Deployment | None:
         """What serves now."""
         return self.bundles.serving
+
+    def deployed(self) -> Deployment:
+        """What serves now; raise if nothing does."""
+        if self.deployment is None:
+            raise self.not_ready()
+        return self.deployment
+
+    def not_ready(self) -> NotReadyError | DrainingError:
+        """Why it is not ready, and how far it is on its way."""
+        if self.is_leaving:
+            return DrainingError("The service is shutting down.")
+        if self.failure is not None:
+            return NotReadyError(self.failure)
+        steps = self.bundles.first_steps
+        return NotReadyError(
+            f"The service is starting: {steps.doing}.", progress=steps.progress._asdict()
+        )
 
     def headroom(self) -> Headroom | None:
         """What a request that came now could be promised; None while nothing can be served."""

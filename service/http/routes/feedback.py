@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
-from service.errors import NotReadyError, ParameterError
+from service.errors import ParameterError
 from service.http.access.limits import ClientLimits
 from service.http.openapi import problems, reference
 from service.http.schemas import FeedbackRequest, FeedbackSchema
@@ -58,7 +58,7 @@ def feedback_router(service: Service, limits: ClientLimits) -> APIRouter:
             incoming.allowance.close()
         answered_by = service.answered_by(given.request_id)
         if answered_by is None:
-            raise NotReadyError("No bundle is loaded yet; try again soon.")
+            raise service.not_ready()
         manifest = answered_by.manifest
         model = manifest.name, manifest.version
         service.feedback.check_model(given.request_id, model)  # before its classes are looked up

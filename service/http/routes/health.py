@@ -7,7 +7,6 @@ from importlib import metadata
 
 from fastapi import APIRouter
 
-from service.errors import DrainingError, NotReadyError
 from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
 from service.http.schemas import ModelSchema, StatusSchema, VersionSchema
@@ -30,10 +29,8 @@ def health_router(service: Service) -> APIRouter:
     @router.get("/readyz", summary="Is it ready?", responses=problems(503), openapi_extra=_PUBLIC)
     async def readyz() -> StatusSchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
-        if service.is_leaving:
-            raise DrainingError("The service is shutting down.")
         if not service.is_ready:
-            raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
+            raise service.not_ready()
         return StatusSchema(status="ready")
 
     @router.get("/version", summary="What runs here", responses=problems(401))

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from san_core.errors import SanError
 from san_core.preprocessing import Preprocessing
-from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
+from service.errors import CompressedBodyError, UnknownModelError
 from service.http.access.limits import ClientLimits
 from service.http.access.route_facts import Access, facts
 from service.http.connection.protocol import FIRST_BYTE
@@ -50,9 +50,7 @@ _USABLE_ID = re.compile(r"[A-Za-z0-9._~-]{1,60}")
 
 def served(service: Service, name: str, version: str | None = None) -> Deployment:
     """The deployment a path names."""
-    deployment = service.deployment
-    if deployment is None:
-        raise NotReadyError("No bundle is loaded yet; try again soon.")
+    deployment = service.deployed()
     manifest = deployment.manifest
     if name != manifest.name or version not in (None, manifest.version):
         raise UnknownModelError(
@@ -164,10 +162,8 @@ def open_inference_router(service: Service, limits: ClientLimits) -> APIRouter:
     )
     async def ready() -> ReadySchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
-        if service.is_leaving:
-            raise DrainingError("The service is shutting down.")
         if not service.is_ready:
-            raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
+            raise service.not_ready()
         return ReadySchema(ready=True)
 
     @router.get("/models/{name}", summary="The model", responses=_MODEL_PROBLEMS)

@@ -240,6 +240,19 @@ class ExpiredError(_RetryError, status=429, title="The deadline passed in the qu
 class NotReadyError(_RetryError, status=503, title="Not ready"):
     """The host's latencies are still being measured."""
 
+    def __init__(
+        self,
+        detail: str,
+        retry_after_ms: float = 1000.0,
+        progress: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail, retry_after_ms)
+        self.progress = progress
+
+    def members(self) -> dict[str, Any]:
+        """Say how far the start is, if it is one that the client waits for."""
+        return super().members() | ({"progress": self.progress} if self.progress else {})
+
 
 class NotFiniteError(ServiceError, title="The network failed"):
     """A network computed something that is not a number."""

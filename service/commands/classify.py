@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif", ".heic")
 )
 _LOOK_EVERY_S = 0.05
+_URL = re.compile(r"https?:/")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
 def _files(paths: list[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.is_dir():
+            if _URL.match(str(path)):
+                raise SanError(f"Images are read from files: download {path.name} first.")
             if not path.exists():
                 raise SanError(f"There is no file {path}.")
             yield path
@@ -102,7 +106,7 @@ async def _classify(args: argparse.Namespace, path: Path | None, images: list[Pa
     from service.settings import Settings
 
     if args.budget_ms is not None:
-        parse_budget(str(args.budget_ms), "--budget-ms")
+        parse_budget(f"{args.budget_ms:g}", "--budget-ms")
     names = ("budget_ms", "top_k", "resolution", "mode", "precision")
     given = [(name, getattr(args, name)) for name in names]
     terms = parse_terms([(name, str(value)) for name, value in given if value is not None])

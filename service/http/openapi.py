@@ -115,7 +115,10 @@ PROBLEMS: dict[int, tuple[str, SanError]] = {
     ),
     503: (
         "Not ready, or draining",
-        NotReadyError("Loading the bundle and measuring this host."),
+        NotReadyError(
+            "The service is starting: building the first networks.",
+            progress={"done": 1, "total": 4, "seconds_left": 1.4},
+        ),
     ),
 }
 """What each status means, and an error that is answered with it."""

@@ -35,7 +35,7 @@ class JsonFormatter(logging.Formatter):
         if facts:
             entry |= facts
         if (progress := getattr(record, "progress", None)) is not None:
-            entry |= {"done": progress[0], "of": progress[1]}
+            entry |= zip(("done", "of", "seconds_left"), progress, strict=False)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(entry, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()

@@ -14,8 +14,6 @@ from service.scheduling.admission import Admission
 from service.scheduling.deciding import Verdict
 from service.serving.bundles.deployment import Deployment
 
-NOTHING_YET = "No bundle is loaded yet; try again soon."
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -43,7 +41,7 @@ def admit(
     """Refuse what the load makes late before a byte of its body is read."""
     admission.check()
     if deployment is None:
-        raise NotReadyError(NOTHING_YET)
+        raise admission.not_ready()
     resolution = request.terms.resolution
     if resolution is not None and resolution > limits.max_resolution:
         raise ParameterError(

@@ -27,7 +27,6 @@ from service.scheduling.admission import Admission
 from service.serving.answers import AnswerCache
 from service.serving.bundles.deployment import Deployment, Machinery
 from service.serving.bundles.swapping import Bundles
-from service.serving.choosing import NOTHING_YET
 from service.serving.headroom import HeadroomReport
 from service.serving.observing import Observer
 from service.serving.pipeline import Pipeline
@@ -90,24 +89,29 @@ class Service:
         """Waits for its turn; calls made meanwhile get its result."""
         self._settled = asyncio.Event()
         self._tasks = tasks
+        admission.not_ready = self.not_ready
 
     @property
     def deployment(self) -> Deployment | None:
         """What serves now."""
         return self.bundles.serving
 
-    def loaded(self) -> Deployment:
-        """What serves now; raise if nothing does yet."""
+    def deployed(self) -> Deployment:
+        """What serves now; raise if nothing does."""
         if self.deployment is None:
-            raise NotReadyError(NOTHING_YET)
+            raise self.not_ready()
         return self.deployment
 
-    def check_ready(self) -> None:
-        """Raise, with the reason, unless requests are taken."""
+    def not_ready(self) -> NotReadyError | DrainingError:
+        """Why it is not ready, and how far it is on its way."""
         if self.is_leaving:
-            raise DrainingError("The service is shutting down.")
-        if not self.is_ready:
-            raise NotReadyError(self.failure or "Loading the bundle and measuring this host.")
+            return DrainingError("The service is shutting down.")
+        if self.failure is not None:
+            return NotReadyError(self.failure)
+        steps = self.bundles.first_steps
+        return NotReadyError(
+            f"The service is starting: {steps.doing}.", progress=steps.progress._asdict()
+        )
 
     def headroom(self) -> Headroom | None:
         """What a request that came now could be promised; None while nothing can be served."""
@@ -142,7 +146,7 @@ class Service:
         """The bundle that answered a request, if it is still there; else the one that serves."""
         bundle = self.feedback.bundle_of(request_id)
         other = self.rollout.other
-        return other if other is not None and other.sha256 == bundle else self.loaded()
+        return other if other is not None and other.sha256 == bundle else self.deployed()
 
     async def reload(self) -> Deployment:
         """Read the bundle again and swap it in without dropping a request.

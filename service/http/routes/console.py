@@ -71,14 +71,17 @@ def add_console(api: FastAPI) -> None:
     api.mount("/assets", Assets(directory=WEB / "assets"), name="assets")
     api.mount("/docs/files", Assets(directory=SWAGGER_UI), name="swagger-ui")
 
+    @api.head("/docs", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     @api.get("/docs", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     async def docs() -> FileResponse:
         return FileResponse(WEB / "docs.html", media_type="text/html", headers=dict(DOCS_HEADERS))
 
+    @api.head("/favicon.ico", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     @api.get("/favicon.ico", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     async def favicon() -> FileResponse:
         return FileResponse(WEB / "assets" / "favicon.svg", headers=dict(HEADERS))
 
+    @api.head("/", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     @api.get("/", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     async def console() -> FileResponse:
         return FileResponse(WEB / "index.html", media_type="text/html", headers=dict(HEADERS))

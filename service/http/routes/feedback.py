@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
+from san_core.command_line import what_is_wrong
 from service.errors import ParameterError
 from service.http.access.limits import ClientLimits
 from service.http.openapi import problems, reference
@@ -25,6 +26,9 @@ _REQUEST_BODY: dict[str, Any] = {
 }
 
 
+_HELP = 'Send JSON as {"request_id": "…", "label": "…"} or {"request_id": "…", "index": 207}.'
+
+
 def read_feedback(body: bytes) -> FeedbackRequest:
     """Parse and check a body; a wrong one is one sentence."""
     try:
@@ -32,7 +36,7 @@ def read_feedback(body: bytes) -> FeedbackRequest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "body"
-        raise ParameterError(f"{where}: {first['msg']}.", where) from None
+        raise ParameterError(f"{where} {what_is_wrong(first)}. {_HELP}", where) from None
 
 
 def feedback_router(service: Service, limits: ClientLimits) -> APIRouter:

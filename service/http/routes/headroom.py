@@ -8,7 +8,6 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import NotReadyError
 from service.fleet.headroom import HEADER, Headroom
 from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
@@ -47,7 +46,7 @@ def headroom_router(service: Service) -> APIRouter:
         """What this replica could promise now, for a router that chooses among several."""
         found = service.headroom()
         if found is None:
-            raise NotReadyError("Nothing can be served yet; try again soon.")
+            raise service.not_ready()
         return HeadroomSchema(
             points=[PromisedSchema(accuracy=a, budget_ms=round(ms, 3)) for a, ms in found.points],
             work_ms=round(found.work_ms, 3),

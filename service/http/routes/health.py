@@ -29,7 +29,8 @@ def health_router(service: Service) -> APIRouter:
     @router.get("/readyz", summary="Is it ready?", responses=problems(503), openapi_extra=_PUBLIC)
     async def readyz() -> StatusSchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
-        service.check_ready()
+        if not service.is_ready:
+            raise service.not_ready()
         return StatusSchema(status="ready")
 
     @router.get("/version", summary="What runs here", responses=problems(401))

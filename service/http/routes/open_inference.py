@@ -51,7 +51,7 @@ _USABLE_ID = re.compile(r"[A-Za-z0-9._~-]{1,60}")
 
 def served(service: Service, name: str, version: str | None = None) -> Deployment:
     """The deployment a path names."""
-    deployment = service.loaded()
+    deployment = service.deployed()
     manifest = deployment.manifest
     if name != manifest.name or version not in (None, manifest.version):
         raise UnknownModelError(
@@ -163,7 +163,8 @@ def open_inference_router(service: Service, limits: ClientLimits) -> APIRouter:
     )
     async def ready() -> ReadySchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
-        service.check_ready()
+        if not service.is_ready:
+            raise service.not_ready()
         return ReadySchema(ready=True)
 
     @router.get("/models/{name}", summary="The model", responses=_MODEL_PROBLEMS)

@@ -45,7 +45,7 @@ def plan_router(service: Service) -> APIRouter:
         query = request.query_params.multi_items()
         terms = parse_terms(query, request.headers.get("x-budget-ms"), _IMAGE)
         found = plan(
-            service.loaded(),
+            service.deployed(),
             terms,
             ImageHeader("JPEG", width, height),
             bytes,

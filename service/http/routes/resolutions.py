@@ -111,7 +111,7 @@ def resolutions_router(service: Service) -> APIRouter:
     @router.get("", summary="What this host can offer", responses=problems(401, 503))
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
-        deployment = service.loaded()
+        deployment = service.deployed()
         await deployment.count_costs()
         return ResolutionsSchema(
             model=deployment.manifest.name,
@@ -139,7 +139,7 @@ def resolutions_router(service: Service) -> APIRouter:
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
         """Make a resolution ready in the background."""
-        deployment = service.loaded()
+        deployment = service.deployed()
         point = point_for(deployment, resolution, mode)
         if point in deployment.cache:
             return _warm(point, "cached")
@@ -156,7 +156,7 @@ def resolutions_router(service: Service) -> APIRouter:
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
         """Drop a resolution's weights from the cache; they are generated again when needed."""
-        cache = service.loaded().cache
+        cache = service.deployed().cache
         found = [
             point
             for point in (*cache.points(), *cache.building())

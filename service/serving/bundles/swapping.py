@@ -20,9 +20,10 @@ from service.engines.openvino.disk_cache import user_cache
 from service.runtime.turns import turn
 from service.scheduling.admission import Admission
 from service.serving.bundles.completion import Completion
-from service.serving.bundles.deploying import announce, deploy
+from service.serving.bundles.deploying import deploy
 from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery
 from service.serving.bundles.room import capacity, room_beside
+from service.serving.bundles.steps import Steps
 from service.serving.tasks import Tasks
 from service.settings import MEGA
 
@@ -57,6 +58,8 @@ class Bundles:
         self.serving: Deployment | None = None
         """Swapped as a whole."""
         self.choose_engine = choose_engine
+        self.first_steps = Steps(machinery.clock)
+        """How far the bundle is that the service starts with."""
         self._machinery = machinery
         self._settings = machinery.settings
         self._admission = admission
@@ -72,9 +75,13 @@ class Bundles:
     async def make_first(self) -> Deployment:
         """Make the bundle ready that the service starts with."""
         async with self.turn():
-            deployment = await deploy(self._machinery, self._settings.bundle, self.choose_engine)
-            announce(3, "warming up")
+            steps = self.first_steps
+            deployment = await deploy(
+                self._machinery, self._settings.bundle, self.choose_engine, steps
+            )
+            steps.begin()
             await self._warm_up(deployment)
+            deployment.model.measurements.start_ms = steps.end()  # kept with the other times
         return deployment
 
     async def make(self, path: Path | None, beside: bool = False) -> Deployment:
@@ -88,7 +95,7 @@ class Bundles:
         if most < self._settings.cache_megabytes:
             less = {"cache_megabytes": max(1, most)}
             machinery = replace(machinery, settings=self._settings.model_copy(update=less))
-        deployment = await deploy(machinery, path, self.choose_engine)
+        deployment = await deploy(machinery, path, self.choose_engine, Steps(machinery.clock))
         try:
             await self._prepare(deployment)
         except BaseException:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import metadata
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from san_core.errors import SanError
 from service.engines.choice import choose_engine, wants_gpu
@@ -273,21 +274,15 @@ def make_app(settings: Settings, service: Service, *, ready_first: bool = False)
         max_bytes=settings.max_inflight_megabytes * MEGA,
         share=settings.client_share,
     )
-    endpoint = ClassifyEndpoint(
-        service.pipeline,
-        limits,
-        max_bytes=settings.max_body_bytes,
-        timeout_s=settings.receive_timeout_s,
-    )
+    endpoint = ClassifyEndpoint(service.pipeline, limits, settings)
     api = make_api(service, endpoint, limits, ready_first=ready_first)
-
-    def on_refused(scope: Scope, error: Exception) -> None:
-        note_refusal(service.pipeline, scope, error)
 
     keys = Keys(settings)
     clients = _clients(keys, settings)
     app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
-    app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
+    app = Authentication(
+        app, keys, clients, RouteTable(api.routes), partial(note_refusal, service.pipeline)
+    )
     app = OriginCheck(
         app,
         allowed_origins=settings.cors_origins,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -59,29 +59,18 @@ _RAN_ITS_COURSE = frozenset({Outcome.ANSWERED, Outcome.LATE, Outcome.EXPIRED})
 class Exchange(Protocol):
     """One request as the pipeline sees it, whatever carries it."""
 
-    @property
-    def request_id(self) -> str:
-        """The id in the answer, the log and the feedback."""
-
-    @property
-    def terms(self) -> Terms:
-        """What the client asks for."""
-
-    @property
-    def started_ms(self) -> float:
-        """When the first byte arrived."""
-
-    @property
-    def traceparent(self) -> str | None:
-        """The caller's span, as W3C Trace Context writes it."""
-
-    @property
-    def client(self) -> str:
-        """Which client it comes from: what limits and fair shares are counted by."""
-
-    @property
-    def expected_bytes(self) -> int:
-        """How large the body claims to be; what admission reserves."""
+    request_id: str
+    """The id in the answer, the log and the feedback."""
+    terms: Terms
+    """What the client asks for."""
+    started_ms: float
+    """When the first byte arrived."""
+    traceparent: str | None
+    """The caller's span, as W3C Trace Context writes it."""
+    client: str
+    """Which client it comes from: what limits and fair shares are counted by."""
+    expected_bytes: int
+    """How large the body claims to be; what admission reserves."""
 
     async def receive(self) -> Received:
         """The images: files' bytes, or pixels that are ready to run."""
@@ -102,10 +91,11 @@ class Given:
     traceparent: str | None = None
     answered: Answer | None = None
 
-    @property
-    def expected_bytes(self) -> int:
-        """What the images take."""
-        return sum(map(_size, self.images if isinstance(self.images, list) else [self.images]))
+    expected_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        images = self.images if isinstance(self.images, list) else [self.images]
+        self.expected_bytes = sum(map(_size, images))
 
     async def receive(self) -> Received:
         """The images."""

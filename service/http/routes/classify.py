@@ -28,6 +28,7 @@ from service.request.answer import Answer
 from service.request.client import CLIENT
 from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
 from service.serving.pipeline import Pipeline
+from service.settings import Settings
 
 MAX_IMAGES = 64
 _JSON = (b"content-type", b"application/json")
@@ -89,32 +90,38 @@ _remembered_terms = lru_cache(maxsize=1024)(_read_terms)
 """Most clients ask for the same again and again."""
 
 
-class ClassifyEndpoint:
-    """The ASGI application behind the route."""
+class Endpoint:
+    """The ASGI application behind a route that reads its body itself."""
 
-    def __init__(
-        self, pipeline: Pipeline, limits: ClientLimits, *, max_bytes: int, timeout_s: float
-    ) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, limits: ClientLimits, settings: Settings) -> None:
+        self.pipeline = pipeline
         self._limits = limits
-        self._max_bytes = max_bytes
-        self._timeout_s = timeout_s
+        self._max_bytes = settings.max_body_bytes
+        self._timeout_s = settings.receive_timeout_s
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request."""
         try:
             incoming = Incoming(
-                scope,
-                receive,
-                self._limits,
-                max_bytes=self._max_bytes,
-                timeout_s=self._timeout_s,
+                scope, receive, self._limits, max_bytes=self._max_bytes, timeout_s=self._timeout_s
             )
-            exchange = HttpExchange(scope, incoming, send, self._pipeline.look)
+            work = self.begin(scope, incoming, send)
         except SanError as error:
-            note_refusal(self._pipeline, scope, error)
+            note_refusal(self.pipeline, scope, error)
             raise
-        return incoming.serve(self._pipeline.classify(exchange))
+        return incoming.serve(work)
+
+    def begin(self, scope: Scope, incoming: Incoming, send: Send) -> Coroutine[Any, Any, None]:
+        """What serves it; raise if its head cannot be read."""
+        raise NotImplementedError
+
+
+class ClassifyEndpoint(Endpoint):
+    """Behind `/classify`."""
+
+    def begin(self, scope: Scope, incoming: Incoming, send: Send) -> Coroutine[Any, Any, None]:
+        """Hand it to the pipeline."""
+        return self.pipeline.classify(HttpExchange(scope, incoming, send, self.pipeline.look))
 
 
 def note_refusal(pipeline: Pipeline, scope: Scope, error: Exception) -> None:

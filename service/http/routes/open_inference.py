@@ -7,14 +7,13 @@ body; the rest are ordinary routes.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib import metadata
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.types import Receive, Scope, Send
 
-from san_core.errors import SanError
 from san_core.preprocessing import Preprocessing
 from service.errors import CompressedBodyError, UnknownModelError
 from service.http.access.limits import ClientLimits
@@ -34,7 +33,7 @@ from service.http.open_inference.schemas import (
     model_metadata,
 )
 from service.http.openapi import problem, problems
-from service.http.routes.classify import PROBLEMS, note_refusal, raw_route
+from service.http.routes.classify import PROBLEMS, Endpoint, note_refusal, raw_route
 from service.http.upload.body import Incoming
 from service.request.client import CLIENT
 from service.serving.bundles.deployment import Deployment
@@ -60,28 +59,16 @@ def served(service: Service, name: str, version: str | None = None) -> Deploymen
     return deployment
 
 
-class InferEndpoint:
+class InferEndpoint(Endpoint):
     """The ASGI application behind `infer`."""
 
     def __init__(self, service: Service, limits: ClientLimits) -> None:
+        super().__init__(service.pipeline, limits, service.settings)
         self._service = service
-        self._limits = limits
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve one request."""
-        settings, pipeline = self._service.settings, self._service.pipeline
-        try:
-            incoming = Incoming(
-                scope,
-                receive,
-                self._limits,
-                max_bytes=settings.max_body_bytes,
-                timeout_s=settings.receive_timeout_s,
-            )
-        except SanError as error:
-            note_refusal(pipeline, scope, error)
-            raise
-        return incoming.serve(self._infer(scope, incoming, send))
+    def begin(self, scope: Scope, incoming: Incoming, send: Send) -> Coroutine[Any, Any, None]:
+        """Read what is asked for, and have it answered."""
+        return self._infer(scope, incoming, send)
 
     async def _infer(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         service = self._service

@@ -238,7 +238,7 @@ class ExpiredError(_RetryError, status=429, title="The deadline passed in the qu
 
 
 class NotReadyError(_RetryError, status=503, title="Not ready"):
-    """The host's latencies are still being measured."""
+    """The service is starting: it loads its bundle or measures this host."""
 
     def __init__(
         self,

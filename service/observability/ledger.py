@@ -55,7 +55,7 @@ class Histogram:
 
 @dataclass
 class Accuracy:
-    """Right answers out of those whose truth, or stand-in for it, is known."""
+    """Right answers out of those whose truth, or what is taken for it, is known."""
 
     right: int = 0
     right_in_top5: int = 0

@@ -197,7 +197,7 @@ class Pipeline:
                         begun = clock()
                         network = await asyncio.shield(building)
                         timing.weights = clock() - begun
-                # else nobody else is here: the engine's thread decodes too, which saves two
+                # else no other request is here: the engine's thread decodes too, which saves two
                 # changes of threads
 
                 # wait, and run in a batch at the point that is chosen then

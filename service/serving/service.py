@@ -225,7 +225,7 @@ class Service:
         self._settled.set()
 
     async def stop(self) -> None:
-        """Wait for nobody; let go of everything."""
+        """Stop at once, and release everything."""
         self.admission.draining = True
         await self._tasks.end()
         await self.bundles.close()

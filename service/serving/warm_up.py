@@ -1,4 +1,4 @@
-"""Requests that nobody sent, before the first real one.
+"""Requests of the service's own, before the first real one.
 
 Parts timed one by one do not show what a request costs beyond them: changing threads, waking up,
 writing the answer. A few whole requests do, and the latency model learns from them as from any

@@ -90,7 +90,7 @@ class Allowance:
         self._requests += count
 
     def add_bytes(self, size: int) -> None:
-        """So many more bytes are here, or raise."""
+        """Count bytes that arrived, or raise."""
         limits, mine = self._limits, self._limits.clients[self._client]
         if mine.bytes + size > limits.client_bytes or limits.bytes + size > limits.max_bytes:
             self._refuse(

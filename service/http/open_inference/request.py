@@ -42,7 +42,7 @@ class WantedOutput:
     name: str
     binary: bool = False
     classification: int = 0
-    """Answer the best so many classes as text instead of the tensor; 0: the tensor."""
+    """How many of the best classes are answered as text instead of the tensor; 0: the tensor."""
 
 
 @dataclass(frozen=True, slots=True)

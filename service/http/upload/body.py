@@ -25,8 +25,9 @@ _GRACE_S, _LOOK_S = 3.0, 1.0
 _LEAST_BYTES_PER_S = 4096
 """The slowest pace: a tenth of what a poor mobile connection has."""
 _LOOK_AT = (65_536, 1_000_000)
-"""A body is looked at when it has so many bytes: most headers are in the first, and what is costly
-by the byte shows by the second. Smaller ones are here before a look would save anything."""
+"""Sizes in bytes at which the beginning of a body is checked. Most headers are in the first, and an
+image that is costly per byte shows by the second. Smaller bodies arrive before a check would save
+anything."""
 
 Look = Callable[[bytes], None]
 """Raises if a body that begins so will be refused, whatever follows."""

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from service.observability.terminal import TerminalHandler
-from service.request.request import Request
+from service.request.request import STAGES, Request
 
 request_logger = logging.getLogger("service.request")
 
@@ -102,11 +102,7 @@ def log_request(record: Request) -> None:
             "mode": str(point.mode),
             "precision": point.precision,
             "predicted_ms": round(record.predicted_ms or 0.0, 3),
-            "receive_ms": round(timing.receive, 3),
-            "decode_ms": round(timing.decode, 3),
-            "queue_ms": round(timing.queue, 3),
-            "weights_ms": round(timing.weights, 3),
-            "forward_ms": round(timing.forward, 3),
+            **{f"{stage}_ms": round(getattr(timing, stage), 3) for stage in STAGES},
             "batch": record.batch,
             "cached": record.cached,
         }

@@ -72,7 +72,9 @@ def candidate_router(service: Service) -> APIRouter:
             best_point_ms=took.value,
         )
 
-    def describe() -> CandidateSchema:
+    @router.get("/candidate", summary="How the candidate bundle does", responses=problems(401))
+    async def candidate() -> CandidateSchema:
+        """How the candidate does beside the bundle that serves."""
         known = rollout.facts
         now, new = (known.expected_now, known.forward_now_ms), (known.expected, known.forward_ms)
         if rollout.watched is service.deployment:
@@ -90,11 +92,6 @@ def candidate_router(service: Service) -> APIRouter:
             events=[EventSchema.model_validate(event) for event in rollout.events],
         )
 
-    @router.get("/candidate", summary="How the candidate bundle does", responses=problems(401))
-    async def candidate() -> CandidateSchema:
-        """How the candidate does beside the bundle that serves."""
-        return describe()
-
     @router.post(
         "/admin/candidate",
         summary="Load a candidate bundle",
@@ -111,7 +108,7 @@ def candidate_router(service: Service) -> APIRouter:
     ) -> CandidateSchema:
         """Load a bundle beside the one that serves, and compare both on live pictures."""
         await service.load_candidate(service.candidate_path(file), canary)
-        return describe()
+        return await candidate()
 
     @router.post(
         "/admin/promote",
@@ -124,7 +121,7 @@ def candidate_router(service: Service) -> APIRouter:
     ) -> CandidateSchema:
         """Let the candidate serve, if it is not worse; it is taken back if it turns out to be."""
         await rollout.promote(force=force)
-        return describe()
+        return await candidate()
 
     @router.delete(
         "/admin/candidate",
@@ -135,6 +132,6 @@ def candidate_router(service: Service) -> APIRouter:
     async def drop() -> CandidateSchema:
         """Give the candidate up; once promoted, go back to the bundle it replaced."""
         await rollout.drop()
-        return describe()
+        return await candidate()
 
     return router

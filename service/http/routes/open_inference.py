@@ -7,7 +7,7 @@ body; the rest are ordinary routes.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from importlib import metadata
 from typing import Any
 
@@ -66,11 +66,8 @@ class InferEndpoint(Endpoint):
         super().__init__(service.pipeline, limits, service.settings)
         self._service = service
 
-    def begin(self, scope: Scope, incoming: Incoming, send: Send) -> Coroutine[Any, Any, None]:
+    async def begin(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         """Read what is asked for, and have it answered."""
-        return self._infer(scope, incoming, send)
-
-    async def _infer(self, scope: Scope, incoming: Incoming, send: Send) -> None:
         service = self._service
         try:
             request = await self._admit(scope, incoming)

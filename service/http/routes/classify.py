@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from typing import Annotated, Any
@@ -111,6 +112,8 @@ class ClassifyEndpoint:
             exchange = HttpExchange(scope, incoming, send, self._pipeline.look)
         except SanError as error:
             note_refusal(self._pipeline, scope, error)
+            if pause_s := self._limits.penalty_s(scope[CLIENT], error):
+                await asyncio.sleep(pause_s)
             raise
         await incoming.answer_refusals(self._pipeline.classify(exchange))
 

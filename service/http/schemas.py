@@ -296,6 +296,13 @@ class VersionSchema(BaseModel):
     pid: int
 
 
+class ReloadSchema(VersionSchema):
+    """What serves after a reload."""
+
+    reload: Literal["swapped", "unchanged"]
+    """Unchanged: the file holds what served already."""
+
+
 class StatusSchema(BaseModel):
     """A word, and why."""
 

@@ -74,7 +74,7 @@ class Accuracy:
 BUDGETS = ("met", "missed", "refused", "infeasible", "none")
 ACCURACY = ("kept", "short")
 CANDIDATE = ("same", "different")
-RELOADS = ("swapped", "promoted", "rolled_back", "failed")
+RELOADS = ("swapped", "unchanged", "promoted", "rolled_back", "failed")
 SHORT_BY = 0.02
 """An answer falls short if it is less accurate by more than this than what an idle host would have
 bought for the same budget: the objective of the accuracy alerts is 99 % that do not."""

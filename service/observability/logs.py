@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,6 +63,28 @@ def _bare(value: object) -> str:
     return repr(text) if not text.isprintable() or " " in text else text
 
 
+_SELDOM_S, _MOST_KNOWN = 1.0, 64
+
+
+class _Seldom(logging.Filter):
+    """Lets a warning pass once a second: whoever sends nonsense must not write the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._again_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        now = time.monotonic()
+        if now < self._again_s.get(record.msg, 0.0):
+            return False
+        if len(self._again_s) >= _MOST_KNOWN:
+            self._again_s.clear()
+        self._again_s[record.msg] = now + _SELDOM_S
+        return True
+
+
 def configure(level: str, log_format: str, worker: int | None = None) -> None:
     """Send everything, uvicorn's messages too, to stderr in one format.
 
@@ -83,6 +106,7 @@ def configure(level: str, log_format: str, worker: int | None = None) -> None:
         logger.handlers.clear()
         logger.propagate = True
     logging.getLogger("uvicorn.access").disabled = True
+    logging.getLogger("uvicorn.error").filters[:] = [_Seldom()]
 
 
 def log_request(record: Request) -> None:

@@ -152,7 +152,8 @@ class Service:
         """Read the bundle again and swap it in without dropping a request.
 
         The old one serves until the new one has its frontier ready; a broken one leaves it serving.
-        However many ask while one is under way, one more follows it.
+        Nothing is built if the file holds what serves. However many ask while one is under way, one
+        more follows it.
         """
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload(), name="reload")
@@ -166,9 +167,15 @@ class Service:
             if self.is_leaving:
                 raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.deployment
+            if old is not None and await self.bundles.is_unchanged():
+                self.ledger.reloads["unchanged"] += 1
+                return old
             try:
                 async with self.bundles.turn():
                     new = await self.bundles.make(self.settings.bundle)
+            except OverloadedError as error:
+                logger.warning("no reload: %s", error)
+                raise
             except Exception as error:
                 self.ledger.reloads["failed"] += 1
                 logger.exception("reload failed; the old bundle goes on serving")
@@ -202,7 +209,7 @@ class Service:
         try:
             async with self.bundles.turn():
                 await self.rollout.load(path, canary)
-        except ReloadError:
+        except (ReloadError, OverloadedError):
             raise
         except SanError as error:
             raise ReloadError(f"The candidate cannot be served. {error}") from error

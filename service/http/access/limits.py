@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from service.errors import OverloadedError, status_and_slug
+from service.http.access.refusals import Refusals
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.recent import Recent
 
@@ -21,9 +22,6 @@ _RETRY_MS = 1000.0
 _HALF_MS = 1000.0
 _MOST_BYTES = 64_000_000
 """Of one client, lately: 44 MB a second, several times what two cores can decode and classify."""
-_FREE_REFUSALS = 100
-_STEP_S, _LONGEST_S = 0.002, 0.25
-"""About 70 refusals a second cost nothing. Beyond, each one waits longer than the one before."""
 _FAULTS = frozenset({400, 408, 413, 415, 422})
 
 
@@ -50,7 +48,7 @@ class ClientLimits:
         """Those that have something in flight."""
         self.sent = Recent(clock, _HALF_MS)
         self.refused = 0
-        self._refusals = Recent(clock, _HALF_MS)
+        self._refusals = Refusals(clock)
 
     def __len__(self) -> int:
         """How many clients have something in flight."""
@@ -60,8 +58,7 @@ class ClientLimits:
         """Count a refusal that is the client's own fault; how long it should wait to hear it."""
         if not (getattr(error, "own", False) or status_and_slug(error)[0] in _FAULTS):
             return 0.0
-        self._refusals.add(client, 1.0)
-        return min(_LONGEST_S, _STEP_S * max(0.0, self._refusals.of(client) - _FREE_REFUSALS))
+        return self._refusals.pause_s(client)
 
     def forget(self, client: str) -> None:
         """Keep nothing of a client that has nothing in flight."""

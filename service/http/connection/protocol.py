@@ -93,6 +93,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """Received since the parser last got anywhere: of a header, a trailer, empty lines."""
     _tiny_pieces = 0
     _refusal: Exception | None = None
+    _is_refused = False
+    """What else comes is not read."""
     _hanging_up: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -135,17 +137,21 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse within the bounds. Most headers come in one piece: only others need a timer."""
+        if self._is_refused:
+            return
         self._silent_bytes += len(data)
         super().data_received(data)
         if self._silent_bytes > MAX_HEADER_BYTES:
             self._refuse(HeadersTooLargeError(_TOO_LARGE))
-        elif self._hanging_up is None and (self._in_headers or self._is_forgotten):
+        elif self._hanging_up is None and self._awaits_a_request:
             self._wait_for_request()
 
     @property
-    def _is_forgotten(self) -> bool:
+    def _awaits_a_request(self) -> bool:
+        if self._is_refused:
+            return False
         # Bytes that begin no request, after an answer, have ended uvicorn's own timer.
-        return self.timeout_keep_alive_task is None and self.is_idle
+        return self._in_headers or (self.timeout_keep_alive_task is None and self.is_idle)
 
     def on_message_begin(self) -> None:
         """Note the time in the scope the application will get, and where it came from."""
@@ -210,6 +216,20 @@ class BoundedProtocol(HttpToolsProtocol):
         raise _RefusedError
 
     def _refuse(self, refusal: Exception) -> None:
+        """Answer and close, the later the more was refused to this address lately."""
+        if self._is_refused or self.transport.is_closing():
+            return
+        self._is_refused = True
+        self.pipeline.clear()
+        self._stop_waiting()
+        pause_s = self.open_connections.pause_s(self._peer())
+        if pause_s:
+            self.flow.pause_reading()
+            self.loop.call_later(pause_s, self._end_with, refusal)
+        else:
+            self._end_with(refusal)
+
+    def _end_with(self, refusal: Exception) -> None:
         """Answer and close; without an answer where one to an earlier request is still due."""
         if self.transport.is_closing():
             return

@@ -95,7 +95,7 @@ def candidate_router(service: Service) -> APIRouter:
     @router.post(
         "/admin/candidate",
         summary="Load a candidate bundle",
-        responses=problems(401, 403, 409, 422),
+        responses=problems(401, 403, 409, 422, 429),
         openapi_extra=_ADMIN,
     )
     async def load(

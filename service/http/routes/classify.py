@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from typing import Annotated, Any
@@ -99,7 +100,7 @@ class Endpoint:
         self._max_bytes = settings.max_body_bytes
         self._timeout_s = settings.receive_timeout_s
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         try:
             incoming = Incoming(
@@ -108,8 +109,10 @@ class Endpoint:
             work = self.begin(scope, incoming, send)
         except SanError as error:
             note_refusal(self.pipeline, scope, error)
+            if pause_s := self._limits.penalty_s(scope[CLIENT], error):
+                await asyncio.sleep(pause_s)
             raise
-        return incoming.serve(work)
+        await incoming.serve(work)
 
     def begin(self, scope: Scope, incoming: Incoming, send: Send) -> Coroutine[Any, Any, None]:
         """What serves it; raise if its head cannot be read."""

@@ -14,6 +14,7 @@ _ALIKE = 0.65
 _VALUE = re.compile(r"argument (\S+): (?:invalid (\w+) value|invalid choice): ('[^']*').*")
 _NO_VALUE = re.compile(r"argument (\S+): expected .* arguments?")
 _MISSING = re.compile(r"the following arguments are required: (.*)")
+_ONE_OF = re.compile(r"one of the arguments (.*) is required")
 _OTHER = re.compile(r"argument ([^:]+): (.*)", re.DOTALL)
 """What argparse says."""
 _NUMBERS = {"int": "a whole number", "float": "a number"}
@@ -63,6 +64,8 @@ class Parser(argparse.ArgumentParser):
             return f"{found[1]} needs a value"
         if found := _MISSING.fullmatch(message):
             return f"Something is missing: {found[1]}"
+        if found := _ONE_OF.fullmatch(message):
+            return f"One of these is needed: {', '.join(found[1].split())}"
         if found := _OTHER.fullmatch(message):
             return f"{found[1]}: {found[2]}"
         return message[:1].upper() + message[1:]

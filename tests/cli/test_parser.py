@@ -22,6 +22,17 @@ def parser() -> Parser:
     return made
 
 
+def test_a_choice_that_was_not_made_is_one_sentence(capsys):
+    parser = Parser(prog="san say")
+    either = parser.add_mutually_exclusive_group(required=True)
+    either.add_argument("-o", "--output")
+    either.add_argument("--in-place", action="store_true")
+    with pytest.raises(SystemExit):
+        parser.parse_args([])
+    wanted = "san say: One of these is needed: -o/--output, --in-place. See `san say --help`.\n"
+    assert capsys.readouterr().err == wanted
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -143,11 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._silent_bytes > MAX_HEADER_BYTES:
             self._refuse(HeadersTooLargeError(_TOO_LARGE))
-        elif (
-            self._hanging_up is None
-            and not self._is_refused
-            and (self._in_headers or self._is_forgotten)
-        ):
+        elif self._hanging_up is None and (self._in_headers or self._is_forgotten):
             self._wait_for_request()
 
     @property
@@ -252,7 +248,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _wait_for_request(self) -> None:
-        self._hanging_up = self.loop.call_later(self.headers_timeout_s, self._hang_up)
+        if not self._is_refused:
+            self._hanging_up = self.loop.call_later(self.headers_timeout_s, self._hang_up)
 
     def _stop_waiting(self) -> None:
         if self._hanging_up is not None:

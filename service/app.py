@@ -75,6 +75,9 @@ that it needs. It hands out all work and refuses requests; behind busy decoders 
 a flood would starve it. All the same, as the threads of a network are as nice as its builder. The
 engine's own thread is not nice: it hands batches to the network's threads, and while it waits for a
 core they rest."""
+NICE_DECODING = 15
+"""Of what decodes for long: large JPEGs and helpers. At 5 it took nearly as much of a core as the
+network's threads, so that ordinary requests beside it took three times as long."""
 
 
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
@@ -104,7 +107,7 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         ledger=Ledger(),
         engine_thread=Workers("engine", 1),
         decoders=Workers("decode", plan.decode, nice=_NICE),
-        large_decoder=Workers("large", 1, nice=5),
+        large_decoder=Workers("large", 1, nice=NICE_DECODING),
         loader=Workers("load", 1, nice=_NICE),
         builders=Workers("build", 1, nice=_NICE),
     )
@@ -128,6 +131,7 @@ def assembled(machinery: Machinery, choose: EngineChoice) -> Service:
         memory_bytes=most.max_bytes,
         formats=most.formats,
         max_pixels=most.max_pixels,
+        nice=NICE_DECODING,
         clock=clock,
     )
     decoder = Decoder(machinery.decoders, machinery.large_decoder, helpers, clock, most)

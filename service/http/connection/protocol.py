@@ -143,15 +143,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._silent_bytes > MAX_HEADER_BYTES:
             self._refuse(HeadersTooLargeError(_TOO_LARGE))
-        elif self._hanging_up is None and self._awaits_a_request:
+        elif self._hanging_up is None and (self._in_headers or self._is_forgotten):
             self._wait_for_request()
 
     @property
-    def _awaits_a_request(self) -> bool:
-        if self._is_refused:
-            return False
+    def _is_forgotten(self) -> bool:
         # Bytes that begin no request, after an answer, have ended uvicorn's own timer.
-        return self._in_headers or (self.timeout_keep_alive_task is None and self.is_idle)
+        return self.timeout_keep_alive_task is None and self.is_idle
 
     def on_message_begin(self) -> None:
         """Note the time in the scope the application will get, and where it came from."""
@@ -247,7 +245,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _wait_for_request(self) -> None:
-        self._hanging_up = self.loop.call_later(self.headers_timeout_s, self._hang_up)
+        if not self._is_refused:
+            self._hanging_up = self.loop.call_later(self.headers_timeout_s, self._hang_up)
 
     def _stop_waiting(self) -> None:
         if self._hanging_up is not None:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +34,10 @@ from benchmarks.driving.photo import photo
 from benchmarks.driving.wire import Client, get, post
 from benchmarks.reporting.options import parser
 from benchmarks.reporting.results import table
+from benchmarks.servers.bundles import new_version
 from benchmarks.servers.networks import chosen
 from benchmarks.servers.our_service import START_SECONDS, OurService, classify
+from san_core.bundle import DEFAULT_BUNDLE
 from san_core.frontier import OperatingPoint
 from san_core.mode import Mode
 from service.engines.base import Engine, RunnableNetwork
@@ -219,7 +223,12 @@ def over_http(bundle: Path | None, device: str, requests: int) -> OverHttp:
     body = photo()
     found = OverHttp()
     # Room for few networks: others are evicted all the time.
-    with OurService(bundle, ["--device", device, "--max-networks", "2"]) as service:
+    options = ["--device", device, "--max-networks", "2"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        OurService(Path(shutil.copy(bundle or DEFAULT_BUNDLE, folder)), options) as service,
+    ):
+        assert service.bundle is not None
         service.await_answer("/readyz", START_SECONDS)
 
         def ask(first: int) -> None:
@@ -236,6 +245,7 @@ def over_http(bundle: Path | None, device: str, requests: int) -> OverHttp:
                         best = answer.json()["predictions"][0]["index"]
                         found.classes.setdefault(point.resolution, set()).add(best)
                     if number == requests // 2:
+                        new_version(service.bundle, "reloaded")
                         reloaded = client.send(post("/admin/reload", b""))
                         found.statuses[reloaded.status] += 1
 

@@ -14,7 +14,7 @@ from san_client import answers, calls
 from san_client.conversation import Conversation, Manner, Outcome, Send, T, Wait
 from san_client.errors import SanClientError
 from san_client.http import address, monotonic_ms, read_response, request_of, too_late, trouble
-from san_client.images import Image, image_bytes
+from san_client.images import Image, image_bytes, several
 from san_client.retries import Retries
 
 
@@ -65,7 +65,7 @@ class AsyncClient:
         cannot be read, is its error.
         """
         found: dict[int, answers.Answer | SanClientError | OSError] = {}
-        coming = iter(enumerate(images))
+        coming = iter(enumerate(several(images, in_flight)))
 
         async def work() -> None:
             for row, image in coming:

@@ -15,7 +15,7 @@ from san_client import answers, calls
 from san_client.conversation import Conversation, Manner, Outcome, Send, T, Wait
 from san_client.errors import SanClientError
 from san_client.http import address, monotonic_ms, read_response, request_of, trouble
-from san_client.images import Image, image_bytes
+from san_client.images import Image, image_bytes, several
 from san_client.retries import Retries
 
 
@@ -71,8 +71,9 @@ class Client:
             except (SanClientError, OSError) as error:
                 return error
 
+        wanted = several(images, in_flight)
         with ThreadPoolExecutor(max_workers=in_flight) as pool:
-            return list(pool.map(one, images))
+            return list(pool.map(one, wanted))
 
     def feedback(
         self, request_id: str, *, label: str | None = None, index: int | None = None

@@ -9,6 +9,7 @@ import io
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -46,6 +47,8 @@ def image_bytes(image: Image) -> bytes:
     """The bytes of an image file."""
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
+    if isinstance(image, str) and image.startswith(("http://", "https://")):
+        raise TypeError(f"image must be a path, not a URL: fetch {image} first")
     if isinstance(image, str | os.PathLike):
         return Path(image).read_bytes()
     if hasattr(image, "save") and hasattr(image, "mode"):
@@ -61,6 +64,18 @@ def image_bytes(image: Image) -> bytes:
         "image must be a path, bytes, an open file, a Pillow image or an array of uint8 pixels, "
         f"not {type(image).__name__}"
     )
+
+
+def several(images: Iterable[Image], in_flight: int) -> Iterable[Image]:
+    """The images to classify at a time; a mistake must not be taken for many images."""
+    if isinstance(images, str | os.PathLike | bytes | bytearray | memoryview):
+        raise TypeError(
+            f"images must be several images, as a list, not one {type(images).__name__}; "
+            "classify() takes one"
+        )
+    if in_flight < 1:
+        raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+    return images
 
 
 def _of_pillow(image: PillowImage) -> bytes:

@@ -34,6 +34,9 @@ _WHOLE = {
     "missing": "is missing",
     "extra_forbidden": "is not known here",
     "json_invalid": "is not valid JSON",
+    "model_type": "must be an object",
+    "string_too_short": "is too short",
+    "string_too_long": "is longer than {max_length} characters",
 }
 """The same, where the value adds nothing."""
 
@@ -41,7 +44,7 @@ _WHOLE = {
 def what_is_wrong(error: Mapping[str, Any]) -> str:
     """The end of a sentence about a value that pydantic refused."""
     if (whole := _WHOLE.get(error["type"])) is not None:
-        return whole
+        return whole.format(**error.get("ctx", {}))
     said = _WANTED.get(error["type"])
     if said is None:
         return f"cannot be {error['input']!r}: {error['msg']}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import metadata
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from san_core.errors import SanError
 from service.engines.choice import choose_engine, wants_gpu
@@ -74,6 +75,9 @@ that it needs. It hands out all work and refuses requests; behind busy decoders 
 a flood would starve it. All the same, as the threads of a network are as nice as its builder. The
 engine's own thread is not nice: it hands batches to the network's threads, and while it waits for a
 core they rest."""
+NICE_DECODING = 15
+"""Of what decodes for long: large JPEGs and helpers. At 5 it took nearly as much of a core as the
+network's threads, so that ordinary requests beside it took three times as long."""
 
 
 def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
@@ -103,7 +107,7 @@ def make_service(settings: Settings, clock: Clock = monotonic_ms) -> Service:
         ledger=Ledger(),
         engine_thread=Workers("engine", 1),
         decoders=Workers("decode", plan.decode, nice=_NICE),
-        large_decoder=Workers("large", 1, nice=5),
+        large_decoder=Workers("large", 1, nice=NICE_DECODING),
         loader=Workers("load", 1, nice=_NICE),
         builders=Workers("build", 1, nice=_NICE),
     )
@@ -127,6 +131,7 @@ def assembled(machinery: Machinery, choose: EngineChoice) -> Service:
         memory_bytes=most.max_bytes,
         formats=most.formats,
         max_pixels=most.max_pixels,
+        nice=NICE_DECODING,
         clock=clock,
     )
     decoder = Decoder(machinery.decoders, machinery.large_decoder, helpers, clock, most)
@@ -273,21 +278,15 @@ def make_app(settings: Settings, service: Service, *, ready_first: bool = False)
         max_bytes=settings.max_inflight_megabytes * MEGA,
         share=settings.client_share,
     )
-    endpoint = ClassifyEndpoint(
-        service.pipeline,
-        limits,
-        max_bytes=settings.max_body_bytes,
-        timeout_s=settings.receive_timeout_s,
-    )
+    endpoint = ClassifyEndpoint(service.pipeline, limits, settings)
     api = make_api(service, endpoint, limits, ready_first=ready_first)
-
-    def on_refused(scope: Scope, error: Exception) -> None:
-        note_refusal(service.pipeline, scope, error)
 
     keys = Keys(settings)
     clients = _clients(keys, settings)
     app: ASGIApp = FastPath(api, {("POST", "/classify"): endpoint})
-    app = Authentication(app, keys, clients, RouteTable(api.routes), on_refused)
+    app = Authentication(
+        app, keys, clients, RouteTable(api.routes), partial(note_refusal, service.pipeline)
+    )
     app = OriginCheck(
         app,
         allowed_origins=settings.cors_origins,
@@ -302,4 +301,4 @@ def make_app(settings: Settings, service: Service, *, ready_first: bool = False)
             allow_headers=("*",),
             expose_headers=("*",),
         )
-    return RequestId(app, service.clock)
+    return RequestId(app, service.clock, api)

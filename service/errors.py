@@ -84,6 +84,11 @@ class ServiceError(SanError):
     status: ClassVar[int] = 500
     title: ClassVar[str] = "The service failed"
 
+    def __init_subclass__(cls, status: int | None = None, title: str | None = None) -> None:
+        """Take both from the class statement: `class X(ServiceError, status=404, title="…")`."""
+        cls.status = cls.status if status is None else status
+        cls.title = cls.title if title is None else title
+
     def members(self) -> dict[str, Any]:
         """Facts a program can act on, beside the sentence."""
         return {}
@@ -93,106 +98,64 @@ class ServiceError(SanError):
         return {}
 
 
-class MalformedHttpError(ServiceError):
+class MalformedHttpError(ServiceError, status=400, title="Not a request"):
     """Bytes that are no request."""
 
-    status = 400
-    title = "Not a request"
 
-
-class HeadersTooLargeError(ServiceError):
+class HeadersTooLargeError(ServiceError, status=431, title="The headers are too large"):
     """Too many headers, or too large ones."""
 
-    status = 431
-    title = "The headers are too large"
 
-
-class TensorError(ServiceError):
+class TensorError(ServiceError, status=400, title="The inference request cannot be read"):
     """An inference request that cannot be read."""
 
-    status = 400
-    title = "The inference request cannot be read"
 
-
-class UnauthorisedError(ServiceError):
+class UnauthorisedError(ServiceError, status=401, title="An API key is needed"):
     """No API key, or a wrong one."""
-
-    status = 401
-    title = "An API key is needed"
 
     def headers(self) -> dict[str, str]:
         """Name the scheme, as RFC 9110 asks of every 401."""
         return {"WWW-Authenticate": 'Bearer realm="san-serve"'}
 
 
-class ForbiddenError(ServiceError):
+class ForbiddenError(ServiceError, status=403, title="Not allowed"):
     """The caller may not do this."""
 
-    status = 403
-    title = "Not allowed"
 
-
-class UnknownFeedbackError(ServiceError):
+class UnknownFeedbackError(ServiceError, status=404, title="Unknown request"):
     """Feedback for a request that is not remembered."""
 
-    status = 404
-    title = "Unknown request"
 
-
-class NotCachedError(ServiceError):
+class NotCachedError(ServiceError, status=404, title="Not in the weight cache"):
     """Nothing to remove."""
 
-    status = 404
-    title = "Not in the weight cache"
 
-
-class UnknownModelError(ServiceError):
+class UnknownModelError(ServiceError, status=404, title="Unknown model"):
     """An inference request for a model, or a version of it, that is not served here."""
 
-    status = 404
-    title = "Unknown model"
 
-
-class SlowClientError(ServiceError):
+class SlowClientError(ServiceError, status=408, title="The body came too slowly"):
     """The body did not arrive in time."""
 
-    status = 408
-    title = "The body came too slowly"
 
-
-class RepeatedFeedbackError(ServiceError):
+class RepeatedFeedbackError(ServiceError, status=409, title="Feedback was already given"):
     """Feedback was given before."""
 
-    status = 409
-    title = "Feedback was already given"
 
-
-class OutdatedFeedbackError(ServiceError):
+class OutdatedFeedbackError(ServiceError, status=409, title="Another bundle gave that answer"):
     """Feedback for an answer of a bundle that was replaced."""
 
-    status = 409
-    title = "Another bundle gave that answer"
 
-
-class ReloadError(ServiceError):
+class ReloadError(ServiceError, status=409, title="The bundle was not swapped"):
     """The new bundle cannot be served; the old one stays."""
 
-    status = 409
-    title = "The bundle was not swapped"
 
-
-class NoCandidateError(ServiceError):
+class NoCandidateError(ServiceError, status=404, title="No candidate"):
     """No bundle is a candidate."""
 
-    status = 404
-    title = "No candidate"
 
-
-class PromotionError(ServiceError):
+class PromotionError(ServiceError, status=409, title="Not promoted"):
     """The candidate is worse than the bounds allow, or not known well enough."""
-
-    status = 409
-    title = "Not promoted"
 
     def __init__(self, message: str, reasons: list[str]) -> None:
         super().__init__(message)
@@ -203,25 +166,16 @@ class PromotionError(ServiceError):
         return {"reasons": self._reasons}
 
 
-class BodyTooLargeError(ServiceError):
+class BodyTooLargeError(ServiceError, status=413, title="The body is too large"):
     """More bytes than allowed."""
 
-    status = 413
-    title = "The body is too large"
 
-
-class CompressedBodyError(ServiceError):
+class CompressedBodyError(ServiceError, status=415, title="The body is compressed"):
     """Images do not get smaller by compressing them again, and bombs get larger."""
 
-    status = 415
-    title = "The body is compressed"
 
-
-class ParameterError(ServiceError):
+class ParameterError(ServiceError, status=422, title="A parameter cannot be used"):
     """A parameter is missing, unknown or out of range."""
-
-    status = 422
-    title = "A parameter cannot be used"
 
     def __init__(self, detail: str, parameter: str | None = None) -> None:
         super().__init__(detail)
@@ -232,11 +186,8 @@ class ParameterError(ServiceError):
         return {"parameter": self.parameter} if self.parameter else {}
 
 
-class ImpossibleBudgetError(ServiceError):
+class ImpossibleBudgetError(ServiceError, status=422, title="The budget cannot be met"):
     """No operating point is that fast on this host, and the client said to refuse."""
-
-    status = 422
-    title = "The budget cannot be met"
 
     def __init__(
         self, detail: str, smallest_budget_ms: float, expected_accuracy: float | None
@@ -269,18 +220,12 @@ class _RetryError(ServiceError):
         return {"Retry-After": str(max(1, math.ceil(self.retry_after_ms / 1000)))}
 
 
-class ClientGoneError(ServiceError):
+class ClientGoneError(ServiceError, status=499, title="The client is gone"):
     """The client closed the connection before its request was complete."""
 
-    status = 499
-    title = "The client is gone"
 
-
-class OverloadedError(_RetryError):
+class OverloadedError(_RetryError, status=429, title="Overloaded"):
     """The load leaves no time for this budget."""
-
-    status = 429
-    title = "Overloaded"
 
     def __init__(self, detail: str, retry_after_ms: float = 1000.0, *, own: bool = False) -> None:
         super().__init__(detail, retry_after_ms)
@@ -288,45 +233,41 @@ class OverloadedError(_RetryError):
         """Whether this client alone is the cause."""
 
 
-class ExpiredError(_RetryError):
+class ExpiredError(_RetryError, status=429, title="The deadline passed in the queue"):
     """Admitted, but its deadline passed while it was queued."""
 
-    status = 429
-    title = "The deadline passed in the queue"
+
+class NotReadyError(_RetryError, status=503, title="Not ready"):
+    """The service is starting: it loads its bundle or measures this host."""
+
+    def __init__(
+        self,
+        detail: str,
+        retry_after_ms: float = 1000.0,
+        progress: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail, retry_after_ms)
+        self.progress = progress
+
+    def members(self) -> dict[str, Any]:
+        """Say how far the start is, if it is one that the client waits for."""
+        return super().members() | ({"progress": self.progress} if self.progress else {})
 
 
-class NotReadyError(_RetryError):
-    """The host's latencies are still being measured."""
-
-    status = 503
-    title = "Not ready"
-
-
-class NotFiniteError(ServiceError):
+class NotFiniteError(ServiceError, title="The network failed"):
     """A network computed something that is not a number."""
 
-    title = "The network failed"
 
-
-class EngineFullError(_RetryError):
+class EngineFullError(_RetryError, status=503, title="Out of device memory"):
     """The engine's device is out of memory."""
 
-    status = 503
-    title = "Out of device memory"
 
-
-class EngineLostError(_RetryError):
+class EngineLostError(_RetryError, status=503, title="The device is lost"):
     """The engine's device is gone: only a new process can use it again."""
 
-    status = 503
-    title = "The device is lost"
 
-
-class DrainingError(_RetryError):
+class DrainingError(_RetryError, status=503, title="Draining"):
     """The service is shutting down."""
-
-    status = 503
-    title = "Draining"
 
 
 class HttpError(ServiceError):

@@ -93,9 +93,10 @@ class _Connection(asyncio.Protocol):
 class _Run:
     """The state of one run against one port."""
 
-    def __init__(self, port: int, give_up_s: float) -> None:
+    def __init__(self, port: int, give_up_s: float, source: str = "127.0.0.1") -> None:
         self.samples: list[Sample] = []
         self._port = port
+        self._source = source
         self._give_up_s = give_up_s
         self._idle: list[_Connection] = []
         self._waiting: dict[_Connection, tuple[float, float]] = {}
@@ -122,7 +123,10 @@ class _Run:
         try:
             async with asyncio.timeout(self._give_up_s):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self._finished), "127.0.0.1", self._port
+                    lambda: _Connection(self._finished),
+                    "127.0.0.1",
+                    self._port,
+                    local_addr=(self._source, 0),
                 )
         except TimeoutError:
             self._record(due, self.now(), GAVE_UP, None)
@@ -180,8 +184,9 @@ async def _open_loop(
     requests: Iterator[bytes],
     give_up_s: float,
     tick: Callable[[], None],
+    source: str,
 ) -> list[Sample]:
-    run = _Run(port, give_up_s)
+    run = _Run(port, give_up_s, source)
     try:
         remaining = deque(times)
         while remaining:
@@ -245,9 +250,10 @@ def open_loop(
     *,
     give_up_s: float = 1.0,
     tick: Callable[[], None] = lambda: None,
+    source: str = "127.0.0.1",
 ) -> list[Sample]:
-    """Send a request at each time, whatever became of those before it."""
-    found: list[Sample] = _go(_open_loop(port, times, _cycle(requests), give_up_s, tick))
+    """Send a request at each time, whatever became of those before it, from an address."""
+    found: list[Sample] = _go(_open_loop(port, times, _cycle(requests), give_up_s, tick, source))
     return found
 
 

@@ -44,6 +44,7 @@ class OurService(Server):
         self, bundle: Path | None = None, options: Sequence[str] = (), name: str = "san-serve"
     ) -> None:
         port = free_port()
+        self.bundle = bundle
         self._measured = Path(tempfile.mkdtemp(prefix="san-serve-measured-"))
         command = [sys.executable, "-m", "san_cli", "serve", "--port", str(port)]
         command += ["--host", "127.0.0.1", "--log-level", "warning"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif", ".heic")
 )
 _LOOK_EVERY_S = 0.05
+_URL = re.compile(r"https?:/")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
 def _files(paths: list[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.is_dir():
+            if _URL.match(str(path)):
+                raise SanError(f"Images are read from files: download {path.name} first.")
             if not path.exists():
                 raise SanError(f"There is no file {path}.")
             yield path
@@ -93,36 +97,16 @@ def _files(paths: list[Path]) -> Iterator[Path]:
         yield from found
 
 
-class _File:
-    """One image as the pipeline sees it."""
-
-    traceparent: str | None = None
-    client = "command line"
-
-    def __init__(self, path: Path, terms: Any, now_ms: float) -> None:
-        self.request_id = str(path)
-        self.terms = terms
-        self.started_ms = now_ms
-        self.expected_bytes = path.stat().st_size
-        self.given: dict[str, Any] = {}
-        self._path = path
-
-    async def receive(self) -> bytes:
-        return self._path.read_bytes()
-
-    async def answer(self, answer: Any) -> None:
-        self.given = answer.to_dict()
-
-
 async def _classify(args: argparse.Namespace, path: Path | None, images: list[Path]) -> int:
     """By the service's own pipeline, without HTTP."""
     from service.app import make_service
     from service.images.formats import decodable
     from service.request.terms import parse_budget, parse_terms
+    from service.serving.pipeline import Given
     from service.settings import Settings
 
     if args.budget_ms is not None:
-        parse_budget(str(args.budget_ms), "--budget-ms")
+        parse_budget(f"{args.budget_ms:g}", "--budget-ms")
     names = ("budget_ms", "top_k", "resolution", "mode", "precision")
     given = [(name, getattr(args, name)) for name in names]
     terms = parse_terms([(name, str(value)) for name, value in given if value is not None])
@@ -139,13 +123,16 @@ async def _classify(args: argparse.Namespace, path: Path | None, images: list[Pa
         await _ready(service)
         for image in images:
             try:
-                exchange = _File(image, terms, service.clock())
+                begun_ms = service.clock()
+                data = image.read_bytes()
+                exchange = Given(str(image), terms, begun_ms, "command line", data)
                 await service.pipeline.classify(exchange)
             except (SanError, OSError) as error:
                 print(f"{image}: {error}", file=sys.stderr)
                 failed += 1
                 continue
-            answer = {"image": str(image)} | exchange.given
+            assert exchange.answered is not None
+            answer = {"image": str(image)} | exchange.answered.to_dict()
             del answer["request_id"]
             if args.json:
                 print(json.dumps(answer), flush=True)

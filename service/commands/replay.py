@@ -116,6 +116,8 @@ def _trace(args: argparse.Namespace, path: Path) -> list[Arrival]:
 
     if path.is_file():
         return read(path)
+    if path.suffix[1:].isalpha() or len(path.parts) > 1:
+        raise ValueError(f"There is no recording {path}.")
     if args.trace.startswith("bursty-"):
         load = _load(args.trace.removeprefix("bursty-"))
         return bursty(args.replicas, load, args.seconds, args.seed)
@@ -177,6 +179,8 @@ def run(args: argparse.Namespace) -> int:
             import orjson
 
             measured = Measurements.from_json(orjson.loads(args.host.read_bytes()))
+            if not measured.curves:
+                raise ValueError(f"{args.host} has no times: it was written on a busy machine.")
     except (ValueError, KeyError, TypeError) as error:
         raise SettingsError(str(error)) from error
     if args.budget_ms is not None:

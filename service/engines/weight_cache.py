@@ -107,7 +107,8 @@ class WeightCache:
         self._clock = clock
         self._on_built = on_built
         self._max_networks = max_networks
-        self._capacity_bytes = capacity_bytes
+        self.capacity_bytes = capacity_bytes
+        """Bytes that the networks may occupy; `enlarge` lets them take more."""
         self._protected: frozenset[OperatingPoint] | None = None
         self._store = self._guests = _Store(capacity_bytes, max_networks, self.facts)
         """Protected points, and the others; the same until points are protected."""
@@ -129,14 +130,14 @@ class WeightCache:
     def enlarge(self, capacity_bytes: int) -> None:
         """Let the networks occupy more."""
         self._most_bytes = None
-        if capacity_bytes > self._capacity_bytes:
-            self._capacity_bytes = capacity_bytes
+        if capacity_bytes > self.capacity_bytes:
+            self.capacity_bytes = capacity_bytes
             self._divide()
 
     def _divide(self) -> None:
         """Share out the capacity, and put every network into its store."""
         ready = [store[point] for store in self._stores for point in tuple(store)]
-        size, most = self._capacity_bytes, self._max_networks
+        size, most = self.capacity_bytes, self._max_networks
         if self._protected is None:
             self._store = self._guests = _Store(size, most, self.facts)
             self._stores = (self._store,)
@@ -165,11 +166,6 @@ class WeightCache:
     def bytes(self) -> int:
         """Bytes that the cached networks occupy."""
         return sum(int(store.currsize) for store in self._stores)
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Bytes that they may occupy."""
-        return self._capacity_bytes
 
     @property
     def guest_builds(self) -> int:
@@ -253,10 +249,6 @@ class WeightCache:
             while self._guests:
                 self._guests.popitem()
 
-    def adopt(self, network: RunnableNetwork) -> None:
-        """Take in a network that was built elsewhere."""
-        self._keep(network)
-
     async def close(self) -> None:
         """Stop building and forget everything."""
         tasks = list(self._building.values())
@@ -288,7 +280,7 @@ class WeightCache:
         self.facts.builds += 1
         self.facts.build_ms += took_ms
         if wanted:
-            self._keep(network, took_ms)
+            self.adopt(network, took_ms)
         self._on_built(point, took_ms)
         return network
 
@@ -307,7 +299,8 @@ class WeightCache:
         network = self._build(point)
         return network, self._clock() - begun
 
-    def _keep(self, network: RunnableNetwork, build_ms: float | None = None) -> None:
+    def adopt(self, network: RunnableNetwork, build_ms: float | None = None) -> None:
+        """Take in a network; without `build_ms` it was built elsewhere."""
         self._sizes[network.point] = network.memory_bytes
         store = self._home(network.point)
         if network.memory_bytes > store.maxsize:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from service.serving.service import Service
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily | InfoMetricFamily
+F = TypeVar("F", CounterMetricFamily, GaugeMetricFamily)
+Series = Iterable[tuple[list[str], float]]
+"""Values of a metric, each with those of its labels."""
 
 
 def _histogram(
@@ -53,24 +56,32 @@ def _histogram(
     return family
 
 
-def _counter(
-    name: str, help_text: str, labels: list[str], series: Iterable[tuple[list[str], float]]
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, help_text, labels=labels)
+def _family(kind: type[F], name: str, help_text: str, labels: list[str], series: Series) -> F:
+    family = kind(name, help_text, labels=labels)
     for values, value in series:
         family.add_metric(values, value)
     return family
 
 
-def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, help_text)
-    family.add_metric([], value)
-    return family
+def _counter(name: str, help_text: str, labels: list[str], series: Series) -> Family:
+    return _family(CounterMetricFamily, name, help_text, labels, series)
+
+
+def _total(name: str, help_text: str, value: float) -> Family:
+    return _counter(name, help_text, [], [([], value)])
+
+
+def _gauges(name: str, help_text: str, labels: list[str], series: Series) -> Family:
+    return _family(GaugeMetricFamily, name, help_text, labels, series)
+
+
+def _gauge(name: str, help_text: str, value: float) -> Family:
+    return _gauges(name, help_text, [], [([], value)])
 
 
 def _by_version(
     counted: Mapping[tuple[str, str], int], results: Iterable[str], version: str
-) -> Iterator[tuple[list[str], float]]:
+) -> Series:
     """Every result of the version that serves, counted or not, and what others have counted."""
     for result, of in dict.fromkeys([*((r, version) for r in results), *counted]):
         yield [result, of], float(counted.get((result, of), 0))
@@ -125,30 +136,29 @@ def _accuracy(ledger: Ledger, version: str) -> Iterator[Family]:
         ["result", "version"],
         _by_version(ledger.accuracy_served, ACCURACY, version),
     )
-    for name, help_text, value in (
-        (
-            "san_expected_accuracy_sum",
-            "Sum of the expected accuracy of answers.",
-            ledger.expected_accuracy_sum,
-        ),
-        (
-            "san_expected_accuracy_count",
-            "Answers with an expected accuracy.",
-            ledger.expected_accuracy_count,
-        ),
-        ("san_accuracy_given_up_sum", "Sum of the accuracy given up to load.", ledger.given_up_sum),
-        (
-            "san_accuracy_given_up_count",
-            "Answers whose resolution was lowered by load.",
-            ledger.given_up_count,
-        ),
-        (
-            "san_accuracy_shortfall_sum",
-            "Sum of the accuracy that an idle host would have bought on top.",
-            ledger.shortfall_sum,
-        ),
-    ):
-        yield _counter(name, help_text, [], [([], float(value))])
+    yield _total(
+        "san_expected_accuracy_sum",
+        "Sum of the expected accuracy of answers.",
+        ledger.expected_accuracy_sum,
+    )
+    yield _total(
+        "san_expected_accuracy_count",
+        "Answers with an expected accuracy.",
+        ledger.expected_accuracy_count,
+    )
+    yield _total(
+        "san_accuracy_given_up_sum", "Sum of the accuracy given up to load.", ledger.given_up_sum
+    )
+    yield _total(
+        "san_accuracy_given_up_count",
+        "Answers whose resolution was lowered by load.",
+        ledger.given_up_count,
+    )
+    yield _total(
+        "san_accuracy_shortfall_sum",
+        "Sum of the accuracy that an idle host would have bought on top.",
+        ledger.shortfall_sum,
+    )
     yield from _truth("san_feedback", "Answers with ground truth", ledger.feedback)
     yield _counter(
         "san_feedback_expected",
@@ -184,11 +194,10 @@ def _load(service: Service) -> Iterator[Family]:
         "Images per second that arrive while there is work.",
         1000 * schedule.rate,
     )
-    yield _counter(
+    yield _total(
         "san_engine_busy_seconds",
         "Time the engine spent running batches; its rate is the share in use.",
-        [],
-        [([], service.ledger.engine_ms / 1000)],
+        service.ledger.engine_ms / 1000,
     )
     yield _gauge(
         "san_cpu_quota_cores", "Cores that the CPU quota leaves; 0: no quota.", cpu_quota() or 0.0
@@ -206,14 +215,12 @@ def _load(service: Service) -> Iterator[Family]:
         ["result"],
         (([r], float(service.ledger.reloads[r])) for r in RELOADS),
     )
-    swapped = GaugeMetricFamily(
+    yield _gauges(
         "san_bundle_swapped_timestamp_seconds",
         "When a bundle began to serve, was tried or was taken back.",
-        labels=["result", "version"],
+        ["result", "version"],
+        (([event.result, event.version], event.at_s) for event in service.rollout.events),
     )
-    for event in service.rollout.events:
-        swapped.add_metric([event.result, event.version], event.at_s)
-    yield swapped
     yield _counter(
         "san_candidate_pictures",
         "Pictures that a candidate and the bundle that serves answered (same, different).",
@@ -226,11 +233,9 @@ def _load(service: Service) -> Iterator[Family]:
         service.rollout.share,
     )
     answers = service.answers
-    for name, help_text, value in (
-        ("hits", "Pictures whose exact answer was known.", answers.facts.hits if answers else 0),
-        ("misses", "Pictures that were new.", answers.facts.misses if answers else 0),
-    ):
-        yield _counter(f"san_answer_cache_{name}", help_text, [], [([], float(value))])
+    hits, misses = (answers.facts.hits, answers.facts.misses) if answers else (0, 0)
+    yield _total("san_answer_cache_hits", "Pictures whose exact answer was known.", hits)
+    yield _total("san_answer_cache_misses", "Pictures that were new.", misses)
     yield _gauge(
         "san_answer_cache_bytes",
         "Bytes of exact answers kept.",
@@ -246,13 +251,10 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
     yield _gauge(
         "san_queue_depth", "Decoded requests that wait for the engine.", deployment.executor.depth
     )
-    for name, help_text, value in (
-        ("hits", "Weights found in the cache.", facts.hits),
-        ("misses", "Weights that had to be generated.", facts.misses),
-        ("evictions", "Networks evicted for others.", facts.evictions),
-        ("failures", "Networks that could not be built.", facts.failures),
-    ):
-        yield _counter(f"san_weight_cache_{name}", help_text, [], [([], float(value))])
+    yield _total("san_weight_cache_hits", "Weights found in the cache.", facts.hits)
+    yield _total("san_weight_cache_misses", "Weights that had to be generated.", facts.misses)
+    yield _total("san_weight_cache_evictions", "Networks evicted for others.", facts.evictions)
+    yield _total("san_weight_cache_failures", "Networks that could not be built.", facts.failures)
     yield _gauge("san_weight_cache_bytes", "Bytes that cached main networks occupy.", cache.bytes)
     yield _gauge(
         "san_weight_cache_capacity_bytes", "Bytes the cache may hold.", cache.capacity_bytes
@@ -272,44 +274,48 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
         scheduler.price,
     )
     yield _gauge("san_promise_target", "Share of promises to be kept.", scheduler.promise)
-    for name, help_text, value in (
-        ("made", "Requests let in because they would be in time.", scheduler.calibration.promised),
-        ("kept", "Requests let in so that were in time.", scheduler.calibration.kept),
-    ):
-        yield _counter(f"san_promises_{name}", help_text, [], [([], float(value))])
-    bound = GaugeMetricFamily(
+    promises = scheduler.calibration
+    yield _total(
+        "san_promises_made", "Requests let in because they would be in time.", promises.promised
+    )
+    yield _total("san_promises_kept", "Requests let in so that were in time.", promises.kept)
+    yield _gauges(
         "san_prediction_bound_ratio",
         "Factor on a predicted median of 10 ms within which the promised share of answers stays.",
-        labels=["state"],
+        ["state"],
+        (
+            ([state], spread.bound_ms(TYPICAL_MS) / TYPICAL_MS)
+            for state, spread in scheduler.spreads.items()
+        ),
     )
-    for state, spread in scheduler.spreads.items():
-        bound.add_metric([state], spread.bound_ms(TYPICAL_MS) / TYPICAL_MS)
-    yield bound
     yield _gauge(
         "san_latency_drift_ratio",
         "Recent latencies over those measured at start; 1: nothing changed.",
         deployment.model.drift,
     )
     labels = ["resolution", "mode", "precision"]
-    latency = GaugeMetricFamily(
+    points = [
+        ([str(x.point.resolution), str(x.point.mode), x.point.precision], x)
+        for x in deployment.frontier
+    ]
+    alone = [(q, scheduler.whole.alone.at(q)) for q in (0.5, 0.95, 0.99)]
+    yield _gauges(
         "san_point_latency_seconds",
         "Predicted time alone, per frontier point: its forward's median, and with the spread of "
         "whole times at the promised share.",
-        labels=[*labels, "quantile"],
+        [*labels, "quantile"],
+        (
+            ([*values, str(q)], deployment.model.forward_ms(x.shape) / 1000 * spread)
+            for values, x in points
+            for q, spread in alone
+        ),
     )
-    accuracy = GaugeMetricFamily(
-        "san_point_accuracy", "Measured accuracy, per frontier point.", labels=labels
+    yield _gauges(
+        "san_point_accuracy",
+        "Measured accuracy, per frontier point.",
+        labels,
+        ((values, x.accuracy) for values, x in points if x.accuracy is not None),
     )
-    for listing in deployment.frontier:
-        point = listing.point
-        values = [str(point.resolution), str(point.mode), point.precision]
-        median = deployment.model.forward_ms(listing.shape) / 1000
-        for q in (0.5, 0.95, 0.99):
-            latency.add_metric([*values, str(q)], median * scheduler.whole.alone.at(q))
-        if listing.accuracy is not None:
-            accuracy.add_metric(values, listing.accuracy)
-    yield latency
-    yield accuracy
     info = InfoMetricFamily("san_model", "Which bundle serves, on what.")
     info.add_metric(
         [],
@@ -327,13 +333,9 @@ def _deployment(service: Service, deployment: Deployment) -> Iterator[Family]:
 def _device(engine: Engine) -> Iterator[Family]:
     """What a GPU's engine tells about itself; the others have nothing of the kind."""
     found: dict[str, float] = engine.metrics() if hasattr(engine, "metrics") else {}
-    family = GaugeMetricFamily(
-        "san_device", "Memory and graphs of the GPU, by fact.", labels=["fact"]
-    )
-    for fact, value in found.items():
-        family.add_metric([fact], value)
     if found:
-        yield family
+        series = (([fact], value) for fact, value in found.items())
+        yield _gauges("san_device", "Memory and graphs of the GPU, by fact.", ["fact"], series)
 
 
 class _ServiceCollector(Collector):

@@ -21,6 +21,8 @@ def hint(status: int, method: str, path: str) -> str | None:
             f"/classify takes POST, not {method[:16]}: "
             "curl --data-binary @photo.jpg 'http://HOST/classify?budget_ms=20'."
         )
+    if status == 405 and path == "/" and method in ("POST", "PUT"):
+        return "The console is at /; POST an image to /classify."
     if status == 405:
         return f"{path[:80]} does not take {method[:16]}; see Allow, or /docs."
     return None

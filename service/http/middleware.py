@@ -1,5 +1,7 @@
 """The layers around the application, outermost first; each has one duty.
 
+A layer that only looks at a request and hands it on is no coroutine: it returns the one within.
+
 RequestId       gives a request its id and the time of its first byte
 Problems        turns every error into problem+json
 TrailingSlash   takes `/v2/…/` for `/v2/…`
@@ -12,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -52,26 +54,31 @@ def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 class RequestId:
-    """Gives each request an id, which its answer carries, and notes when it began."""
+    """Gives each request an id, which its answer carries, and notes when it began.
 
-    def __init__(self, app: ASGIApp, clock: Clock) -> None:
+    What is no HTTP, the start and the end of the application, goes to `others`: no layer within
+    has to look.
+    """
+
+    def __init__(self, app: ASGIApp, clock: Clock, others: ASGIApp) -> None:
         self._app = app
         self._clock = clock
+        self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
+        """Serve one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._others(scope, receive, send)
             return
         scope.setdefault(FIRST_BYTE, self._clock())  # another server's protocol does not note it
         request_id = scope[REQUEST_ID] = _request_id(scope["headers"])
 
-        async def identified(message: Message) -> None:
+        def identified(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 headers = message["headers"]
                 if not any(name == _ID_HEADER for name, _ in headers):
                     message["headers"] = [*headers, (_ID_HEADER, request_id.encode())]
-            await send(message)
+            return send(message)
 
         await self._app(scope, receive, identified)
 
@@ -98,16 +105,13 @@ class Problems:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Serve one request."""
         started = False
 
-        async def watched(message: Message) -> None:
+        def watched(message: Message) -> Awaitable[None]:
             nonlocal started
             started = True
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, watched)
@@ -140,13 +144,12 @@ class TrailingSlash:
         self._app = app
         self._prefix = prefix
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] == "http":
-            path: str = scope["path"]
-            if path[-1:] == "/" and path.startswith(self._prefix):
-                scope["path"] = path.rstrip("/")
-        await self._app(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request."""
+        path: str = scope["path"]
+        if path[-1:] == "/" and path.startswith(self._prefix):
+            scope["path"] = path.rstrip("/")
+        return self._app(scope, receive, send)
 
 
 class FastPath:
@@ -156,9 +159,7 @@ class FastPath:
         self._app = app
         self._fast = fast
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        app = self._app
-        if scope["type"] == "http":
-            app = self._fast.get((scope["method"], scope["path"]), app)
-        await app(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request."""
+        app = self._fast.get((scope["method"], scope["path"]), self._app)
+        return app(scope, receive, send)

@@ -7,12 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from pydantic import BaseModel
 from starlette.types import ASGIApp
 
-from service.errors import PROBLEM_JSON
+from san_core.errors import NotAnImageError, SanError, UnsupportedFormatError
+from service.errors import (
+    PROBLEM_JSON,
+    BodyTooLargeError,
+    ForbiddenError,
+    HttpError,
+    ImpossibleBudgetError,
+    NotReadyError,
+    OverloadedError,
+    Problem,
+    RepeatedFeedbackError,
+    SlowClientError,
+    UnauthorisedError,
+)
+from service.http.hints import hint
 from service.http.schemas import FeedbackRequest, ProblemSchema
 
 Responses = dict[int | str, dict[str, Any]]
@@ -50,86 +65,63 @@ TAGS = [
     },
 ]
 
-_BUSY = {"retry_after_ms": 42.0}
-_PROBLEMS: dict[int, tuple[str, str, str, str, dict[str, Any]]] = {
+_REQUEST_ID = "5c1f0c4be6d14a0f9d2f1a77"
+PROBLEMS: dict[int, tuple[str, SanError]] = {
     400: (
         "Not an image, corrupt or truncated",
-        "not-an-image",
-        "Not an image",
-        "These bytes are not an image in a format that is known here.",
-        {},
+        NotAnImageError("These bytes are not an image; send one of JPEG, PNG, WEBP."),
     ),
     401: (
         "No API key, or a wrong one",
-        "unauthorised",
-        "An API key is needed",
-        "Send an API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'.",
-        {},
+        UnauthorisedError("Send an API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'."),
     ),
     403: (
         "Not allowed from another machine without a key",
-        "forbidden",
-        "Not allowed",
-        "Set SAN_ADMIN_KEYS to use /admin from another machine or beside API keys.",
-        {},
+        ForbiddenError("Set SAN_ADMIN_KEYS to use this from another machine or beside API keys."),
     ),
     404: (
         "Nothing of that name is here",
-        "not-found",
-        "Not Found",
-        "There is nothing at /clasify; did you mean /classify? /docs lists the routes.",
-        {},
+        HttpError(404, "Not Found", {}, hint(404, "GET", "/clasify")),
     ),
     408: (
         "The body came too slowly",
-        "slow-client",
-        "The body came too slowly",
-        "The body did not arrive within 10 s.",
-        {},
+        SlowClientError("The body did not arrive within 10 s."),
     ),
     409: (
         "It cannot be done as things stand",
-        "repeated-feedback",
-        "Feedback was given before",
-        "Feedback for this request was given before.",
-        {},
+        RepeatedFeedbackError(f"Feedback for request {_REQUEST_ID!r} was already given."),
     ),
     413: (
         "Too many bytes, pixels, scans or frames",
-        "body-too-large",
-        "The body is too large",
-        "The body has 31457280 bytes; at most 20971520 are taken.",
-        {},
+        BodyTooLargeError("The body may have at most 20000000 bytes."),
     ),
     415: (
         "An image format that is not decoded",
-        "unsupported-format",
-        "Unsupported format",
-        "PSD images are not decoded here.",
-        {},
+        UnsupportedFormatError("PSD images are not decoded here; send one of JPEG, PNG, WEBP."),
     ),
     422: (
         "A parameter cannot be used, or the budget is impossible and on_miss=refuse",
-        "impossible-budget",
-        "No operating point is that fast",
-        "No point fits 1 ms: the fastest, 64 px (ideal, int8), takes 4.8 ms on this host.",
-        {"smallest_budget_ms": 4.8, "expected_accuracy": 0.247},
+        ImpossibleBudgetError(
+            "No point fits 1 ms: the fastest, 64 px (ideal, int8), takes 4.8 ms on this host.",
+            4.8,
+            0.247,
+        ),
     ),
     429: (
         "Overloaded, on arrival or in the queue; Retry-After says when to try again",
-        "overloaded",
-        "Overloaded",
-        "The load leaves no room for 5 ms: even the fastest point would take 31 ms.",
-        _BUSY,
+        OverloadedError(
+            "The load leaves no room for 5 ms: even the fastest point would take 31 ms.", 42.0
+        ),
     ),
     503: (
         "Not ready, or draining",
-        "not-ready",
-        "Not ready",
-        "Loading the bundle and measuring this host.",
-        {"retry_after_ms": 1000.0},
+        NotReadyError(
+            "The service is starting: building the first networks.",
+            progress={"done": 1, "total": 4, "seconds_left": 1.4},
+        ),
     ),
 }
+"""What each status means, and an error that is answered with it."""
 # Named here because routes that read their bodies themselves cannot name them to the framework.
 _ALSO: tuple[type[BaseModel], ...] = (ProblemSchema, FeedbackRequest)
 
@@ -151,17 +143,10 @@ def problems(*statuses: int) -> Responses:
     """The problems a route may answer, each with an example, beside those that any may."""
     found: Responses = {}
     for status in statuses:
-        description, kind, title, detail, members = _PROBLEMS[status]
+        description, error = PROBLEMS[status]
         found[status] = problem(description)
-        found[status]["content"][PROBLEM_JSON]["example"] = {
-            "type": f"urn:san-serve:problem:{kind}",
-            "title": title,
-            "status": status,
-            "detail": detail,
-            "request_id": "5c1f0c4be6d14a0f9d2f1a77",
-            "error": detail,
-            **members,
-        }
+        example = orjson.loads(Problem(error, _REQUEST_ID).body)
+        found[status]["content"][PROBLEM_JSON]["example"] = example
     return found
 
 

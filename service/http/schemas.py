@@ -129,6 +129,17 @@ class PlanSchema(BaseModel):
     cached: bool = Field(description="whether its weights are ready")
 
 
+class ProgressSchema(BaseModel):
+    """How far a service that starts is."""
+
+    done: int = Field(description="steps done")
+    total: int = Field(description="steps in all")
+    seconds_left: float | None = Field(
+        description="what the steps that are left took at the last start on this host; at a first "
+        "start an estimate from the pace of those done; null while unknown"
+    )
+
+
 class ProblemSchema(BaseModel):
     """RFC 9457 problem details."""
 
@@ -138,6 +149,9 @@ class ProblemSchema(BaseModel):
     detail: str
     request_id: str | None
     error: str = Field(description="the detail again, where other clients look for it")
+    progress: ProgressSchema | None = Field(
+        None, description="how far the start is; only while the service is starting (503)"
+    )
 
     model_config = ConfigDict(extra="allow")
 
@@ -280,6 +294,13 @@ class VersionSchema(BaseModel):
     device: str | None
     engine_facts: dict[str, str]
     pid: int
+
+
+class ReloadSchema(VersionSchema):
+    """What serves after a reload."""
+
+    reload: Literal["swapped", "unchanged"]
+    """Unchanged: the file holds what served already."""
 
 
 class StatusSchema(BaseModel):

@@ -126,7 +126,7 @@ class DecodeJob:
         """Decode a plain JPEG on this thread."""
         self.check()
         started = self.clock()
-        image = jpeg.decode(self.data, self.preprocessing, self.resolution)
+        image = jpeg.decode(self.data, self.header, self.preprocessing, self.resolution)
         pixels = image.at(self.resolution)
         kept = image.at if max(image.pixels.shape) <= _MOST_KEPT * self.resolution else None
         return Decoded(pixels, started, self.clock() - started, kept)
@@ -154,7 +154,7 @@ class Decoder:
         self._debts = Recent(clock, FORGET_MS)
         self._helpers = helpers
         self._clock = clock
-        self._limits = limits
+        self.limits = limits
         self._formats = frozenset(limits.formats)
 
     async def header(self, data: bytes, urgency: float) -> Header:
@@ -163,7 +163,7 @@ class Decoder:
             header = read_header(data, self._formats)
         else:
             header = await self._workers.submit(lambda: read_header(data, self._formats), urgency)
-        self._limits.check(header)
+        self.limits.check(header)
         return header
 
     def look(self, beginning: bytes) -> None:
@@ -177,7 +177,7 @@ class Decoder:
             raise
         except ImageError:
             return  # the rest may mend it
-        self._limits.check(header)
+        self.limits.check(header)
 
     def job(
         self,
@@ -212,12 +212,8 @@ class Decoder:
         finally:
             self._debts.add(job.client, self._clock() - begun)
 
-    def check_all(self, headers: Sequence[Header | None]) -> None:
-        """Raise if the images of a request take too much together."""
-        self._limits.check_all(headers)
-
     async def _decode_elsewhere(self, job: DecodeJob, deadline_ms: float) -> Decoded:
-        cpu_ms = min(self._limits.max_ms, max(_LEAST_CPU_MS, _CPU_FACTOR * job.header.decode_ms))
+        cpu_ms = min(self.limits.max_ms, max(_LEAST_CPU_MS, _CPU_FACTOR * job.header.decode_ms))
         pixels, began_ms, took_ms = await self._helpers.decode(
             job.data,
             job.preprocessing,

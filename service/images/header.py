@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from san_core.errors import (
     CorruptImageError,
@@ -26,8 +27,11 @@ _FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PLAIN = frozenset({0xC0, 0xC1, 0xC2})
 """Baseline, extended and progressive, Huffman coded: what libjpeg-turbo decodes quickly."""
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
-SCAN = 0xDA
-EXIF = 0xE1
+_SCAN = 0xDA
+_EXIF = 0xE1
+_ORIENTATION = 0x0112
+_MOST_EXIF_TAGS = 256
+"""That are looked at for the orientation: a count that is read from the file has a bound."""
 _MOST_SEGMENTS = 300
 """Before the picture. A colour profile may take 255, and nothing else takes many."""
 _segment = struct.Struct(">BBH").unpack_from
@@ -49,6 +53,8 @@ class Header(ImageHeader):
     decode_ms: float = 0.0
     """Time of one core."""
     memory_bytes: int = 0
+    orientation: int = 1
+    """Of a JPEG, as its Exif tells it: how the picture is turned and mirrored to be upright."""
 
     @property
     def quick(self) -> bool:
@@ -68,7 +74,7 @@ def read_header(data: bytes, formats: frozenset[str]) -> Header:
     if data[:3] == b"\xff\xd8\xff":
         name = "JPEG"
         if name in formats:
-            return _jpeg(data)
+            return read_jpeg(data)
     else:
         from service.images.formats import EXTRA_READERS, READERS  # they build on this module
 
@@ -83,7 +89,7 @@ def read_header(data: bytes, formats: frozenset[str]) -> Header:
     raise NotAnImageError(f"These bytes are not an image; send one of {named}.")
 
 
-def segments(data: bytes) -> Iterator[tuple[int, int]]:
+def _segments(data: bytes) -> Iterator[tuple[int, int]]:
     """A JPEG's segments, from the first to its scan, as (marker, where it begins).
 
     Ends before a scan if the file looks odd; raises if there are too many.
@@ -101,7 +107,7 @@ def segments(data: bytes) -> Iterator[tuple[int, int]]:
             at += 2
         else:
             yield marker, at
-            if marker == SCAN or length < 2:
+            if marker == _SCAN or length < 2:
                 return
             at += 2 + length
     raise EndlessHeaderError(
@@ -109,17 +115,33 @@ def segments(data: bytes) -> Iterator[tuple[int, int]]:
     )
 
 
-def _jpeg(data: bytes) -> Header:
+def _orientation(tiff: bytes) -> int:
+    """An Exif segment is a TIFF without a picture: a directory of tags, each with its value."""
+    order: Literal["little", "big"] = "little" if tiff[:2] == b"II" else "big"
+    first = int.from_bytes(tiff[4:8], order)
+    count = int.from_bytes(tiff[first : first + 2], order)
+    for at in range(first + 2, first + 2 + 12 * min(count, _MOST_EXIF_TAGS), 12):
+        if int.from_bytes(tiff[at : at + 2], order) == _ORIENTATION:
+            return int.from_bytes(tiff[at + 8 : at + 10], order)
+    return 1
+
+
+def read_jpeg(data: bytes) -> Header:
+    """Read the header of a JPEG."""
     frame: tuple[int, int, int, int] | None = None  # marker, width, height, components
+    orientation: int | None = None  # of the first Exif segment
     marker = at = 0
-    for marker, at in segments(data):
+    for marker, at in _segments(data):
         if marker in _FRAME_HEADERS:
             if frame is not None or at + 10 > len(data):
                 break
             height = int.from_bytes(data[at + 5 : at + 7], "big")
             width = int.from_bytes(data[at + 7 : at + 9], "big")
             frame = (marker if data[at + 4] == 8 else 0), width, height, data[at + 9]
-    if marker != SCAN or frame is None or not (frame[1] and frame[2]):
+        elif marker == _EXIF and orientation is None and data.startswith(b"Exif\0\0", at + 4):
+            end = at + 2 + int.from_bytes(data[at + 2 : at + 4])
+            orientation = _orientation(data[at + 10 : end])
+    if marker != _SCAN or frame is None or not (frame[1] and frame[2]):
         raise CorruptImageError(
             "The JPEG's header cannot be read: it has no picture, or more than one."
         )
@@ -141,4 +163,4 @@ def _jpeg(data: bytes) -> Header:
     if not plain:  # Pillow's way: four colours, or arithmetic coding
         nanoseconds += 60 * len(data) + 20 * pixels
         memory += 12 * pixels
-    return Header("JPEG", width, height, scans, plain, nanoseconds / 1e6, memory)
+    return Header("JPEG", width, height, scans, plain, nanoseconds / 1e6, memory, orientation or 1)

@@ -38,8 +38,6 @@ from service.runtime.thread_pool import Workers
 
 logger = logging.getLogger(__name__)
 
-_NICE = 5
-"""Decoding yields to the engine and to plain JPEGs, which have their own threads."""
 _WALL_FACTOR, _LEAST_WALL_S = 10.0, 2.0
 """A process that gets no CPU is given up after this multiple of its CPU time."""
 _START_S = 60.0
@@ -59,7 +57,8 @@ class _LostError(Exception):
 class _Helper:
     """One process, started when it is first needed; used by one thread at a time."""
 
-    def __init__(self, memory_bytes: int, *, heif: bool) -> None:
+    def __init__(self, memory_bytes: int, nice: int, *, heif: bool) -> None:
+        self._nice = nice
         self._memory_bytes = memory_bytes
         self._heif = heif
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,7 +77,7 @@ class _Helper:
                     "-m",
                     "service.images.helper",
                     str(self._memory_bytes),
-                    str(_NICE),
+                    str(self._nice),
                     *([HEIF] if self._heif else []),
                 ],
                 stdin=subprocess.PIPE,
@@ -158,6 +157,7 @@ class HelperPool:
         memory_bytes: int,
         formats: Sequence[str],
         max_pixels: int,
+        nice: int = 0,
         clock: Clock = monotonic_ms,
     ) -> None:
         self.lost: Counter[str] = Counter()
@@ -167,7 +167,7 @@ class HelperPool:
         self._max_pixels = max_pixels
         self._clock = clock
         self._helpers = [
-            _Helper(memory_bytes, heif=HEIF in self._formats) for _ in range(processes)
+            _Helper(memory_bytes, nice, heif=HEIF in self._formats) for _ in range(processes)
         ]
         self._idle = list(self._helpers)  # as many as there are threads that want one
         self._choosing = threading.Lock()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import simplejpeg
@@ -20,11 +20,8 @@ from PIL import Image
 
 from san_core.errors import CorruptImageError
 from san_core.preprocessing import Preprocessing
-from service.images.header import EXIF, reduction, segments
+from service.images.header import Header, read_jpeg, reduction
 
-_ORIENTATION = 0x0112
-_MOST_EXIF_TAGS = 256
-"""That are looked at for the orientation: a count that is read from the file has a bound."""
 _LATEST_END = 65_536
 """A picture's end marker stands in a file's last bytes, whatever follows it."""
 
@@ -61,27 +58,6 @@ def _options(preprocessing: Preprocessing, width: int, height: int, resolution: 
     return ResizeOptions(ResizeAlg.convolution(filters[preprocessing.interpolation]), crop_box=box)
 
 
-def _orientation(data: bytes) -> int:
-    """What the first Exif segment says: its main directory has it, and nothing else is read."""
-    for marker, at in segments(data):
-        if marker == EXIF and data.startswith(b"Exif\0\0", at + 4):
-            return _tagged_orientation(
-                data[at + 10 : at + 2 + int.from_bytes(data[at + 2 : at + 4])]
-            )
-    return 1
-
-
-def _tagged_orientation(tiff: bytes) -> int:
-    """An Exif segment is a TIFF without a picture: a directory of tags, each with its value."""
-    order: Literal["little", "big"] = "little" if tiff[:2] == b"II" else "big"
-    first = int.from_bytes(tiff[4:8], order)
-    count = int.from_bytes(tiff[first : first + 2], order)
-    for at in range(first + 2, first + 2 + 12 * min(count, _MOST_EXIF_TAGS), 12):
-        if int.from_bytes(tiff[at : at + 2], order) == _ORIENTATION:
-            return int.from_bytes(tiff[at + 8 : at + 10], order)
-    return 1
-
-
 def _upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     """Turn and mirror as EXIF asks; a centred square stays the centred square.
 
@@ -112,24 +88,25 @@ class DecodedJpeg:
 
 def to_pixels(data: bytes, preprocessing: Preprocessing, resolution: int) -> NDArray[np.uint8]:
     """Decode, crop and resize a plain JPEG to pixels [T, T, 3], upright."""
-    return decode(data, preprocessing, resolution).at(resolution)
+    return decode(data, read_jpeg(data), preprocessing, resolution).at(resolution)
 
 
-def decode(data: bytes, preprocessing: Preprocessing, resolution: int) -> DecodedJpeg:
+def decode(
+    data: bytes, header: Header, preprocessing: Preprocessing, resolution: int
+) -> DecodedJpeg:
     """Decode a plain JPEG at a scale that suffices for a resolution.
 
     Damage that a decoder can live with is lived with, as in the reference; an end that is missing
     is not.
     """
     try:
-        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
-        factor = reduction(min(width, height), preprocessing.least_side(resolution))
+        factor = reduction(min(header.width, header.height), preprocessing.least_side(resolution))
         attempt = partial(
             simplejpeg.decode_jpeg,
             data,
             "RGB",
-            min_height=height // factor,
-            min_width=width // factor,
+            min_height=header.height // factor,
+            min_width=header.width // factor,
             min_factor=factor,
         )
         try:
@@ -140,4 +117,4 @@ def decode(data: bytes, preprocessing: Preprocessing, resolution: int) -> Decode
             pixels = attempt(strict=False)
     except (ValueError, TypeError) as error:
         raise CorruptImageError(f"The image is corrupt or ends early: {error}.") from None
-    return DecodedJpeg(pixels, _orientation(data), preprocessing)
+    return DecodedJpeg(pixels, header.orientation, preprocessing)

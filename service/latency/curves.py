@@ -57,6 +57,8 @@ class Measurements:
     decode: dict[str, DecodeCost] = field(default_factory=dict)
     build_ms: dict[str, float] = field(default_factory=dict)
     """How long it takes to make a network ready, per precision."""
+    start_ms: list[float] = field(default_factory=list)
+    """How long each step of the last start took."""
 
     def without(self, shapes: Collection[Shape]) -> Measurements:
         """All but some shapes' times."""
@@ -77,6 +79,7 @@ class Measurements:
             ],
             "decode": {name: cost.coefficients for name, cost in self.decode.items()},
             "build_ms": self.build_ms,
+            "start_ms": self.start_ms,
         }
 
     @classmethod
@@ -85,6 +88,7 @@ class Measurements:
         found = cls(
             decode={str(k): DecodeCost(_four(v)) for k, v in data["decode"].items()},
             build_ms={str(k): _positive(v) for k, v in data["build_ms"].items()},
+            start_ms=_not_negative(data.get("start_ms", ())),
         )
         for entry in data["forward"]:
             shape = (int(entry["resolution"]), str(entry["precision"]))
@@ -93,8 +97,6 @@ class Measurements:
             if not sizes or len(sizes) != len(times) or any(a >= b for a, b in pairwise(sizes)):
                 raise ValueError("a curve whose sizes and times do not go together")
             found.curves[shape] = Curve(sizes, times)
-        if not found.curves:
-            raise ValueError("no curve at all")
         return found
 
 
@@ -106,10 +108,15 @@ def _positive(value: Any) -> float:
 
 
 def _four(values: Sequence[Any]) -> tuple[float, float, float, float]:
-    a, b, c, d = (float(v) for v in values)
-    if not all(math.isfinite(v) and v >= 0 for v in (a, b, c, d)):
-        raise ValueError("a decode cost that is negative")
+    a, b, c, d = _not_negative(values)
     return a, b, c, d
+
+
+def _not_negative(values: Sequence[Any]) -> list[float]:
+    numbers = [float(v) for v in values]
+    if not all(math.isfinite(v) and v >= 0 for v in numbers):
+        raise ValueError("a time that is negative")
+    return numbers
 
 
 _OVER_INT8 = 2.0

@@ -55,7 +55,7 @@ class Histogram:
 
 @dataclass
 class Accuracy:
-    """Right answers out of those whose truth, or stand-in for it, is known."""
+    """Right answers out of those whose truth, or what is taken for it, is known."""
 
     right: int = 0
     right_in_top5: int = 0
@@ -63,11 +63,18 @@ class Accuracy:
     expected: float = 0.0
     """Sum of what was expected of the same answers."""
 
+    def add(self, *, first: bool, top5: bool, expected: float = 0.0) -> None:
+        """Count one answer."""
+        self.known += 1
+        self.right += first
+        self.right_in_top5 += top5
+        self.expected += expected
+
 
 BUDGETS = ("met", "missed", "refused", "infeasible", "none")
 ACCURACY = ("kept", "short")
 CANDIDATE = ("same", "different")
-RELOADS = ("swapped", "promoted", "rolled_back", "failed")
+RELOADS = ("swapped", "unchanged", "promoted", "rolled_back", "failed")
 SHORT_BY = 0.02
 """An answer falls short if it is less accurate by more than this than what an idle host would have
 bought for the same budget: the objective of the accuracy alerts is 99 % that do not."""
@@ -191,10 +198,7 @@ class Ledger:
         self, table: dict[str, Accuracy], resolution: int, *, first: bool, top5: bool
     ) -> None:
         """Count one answer whose truth became known."""
-        entry = table.setdefault(self.label(resolution), Accuracy())
-        entry.known += 1
-        entry.right += first
-        entry.right_in_top5 += top5
+        table.setdefault(self.label(resolution), Accuracy()).add(first=first, top5=top5)
 
     def observe_feedback(
         self, resolution: int, expected: float | None, *, first: bool, top5: bool
@@ -206,7 +210,4 @@ class Ledger:
         """
         label = self.label(resolution) if expected is not None else _ELSEWHERE
         entry = self.feedback.setdefault(label, Accuracy())
-        entry.known += 1
-        entry.right += first
-        entry.right_in_top5 += top5
-        entry.expected += expected or 0.0
+        entry.add(first=first, top5=top5, expected=expected or 0.0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from service.observability.terminal import TerminalHandler
-from service.request.request import Request
+from service.request.request import STAGES, Request
 
 request_logger = logging.getLogger("service.request")
 
@@ -35,7 +36,7 @@ class JsonFormatter(logging.Formatter):
         if facts:
             entry |= facts
         if (progress := getattr(record, "progress", None)) is not None:
-            entry |= {"done": progress[0], "of": progress[1]}
+            entry |= zip(("done", "of", "seconds_left"), progress, strict=False)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(entry, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
@@ -62,6 +63,28 @@ def _bare(value: object) -> str:
     return repr(text) if not text.isprintable() or " " in text else text
 
 
+_SELDOM_S, _MOST_KNOWN = 1.0, 64
+
+
+class _Seldom(logging.Filter):
+    """Lets a warning pass once a second: whoever sends nonsense must not write the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._again_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        now = time.monotonic()
+        if now < self._again_s.get(record.msg, 0.0):
+            return False
+        if len(self._again_s) >= _MOST_KNOWN:
+            self._again_s.clear()
+        self._again_s[record.msg] = now + _SELDOM_S
+        return True
+
+
 def configure(level: str, log_format: str, worker: int | None = None) -> None:
     """Send everything, uvicorn's messages too, to stderr in one format.
 
@@ -83,6 +106,7 @@ def configure(level: str, log_format: str, worker: int | None = None) -> None:
         logger.handlers.clear()
         logger.propagate = True
     logging.getLogger("uvicorn.access").disabled = True
+    logging.getLogger("uvicorn.error").filters[:] = [_Seldom()]
 
 
 def log_request(record: Request) -> None:
@@ -102,11 +126,7 @@ def log_request(record: Request) -> None:
             "mode": str(point.mode),
             "precision": point.precision,
             "predicted_ms": round(record.predicted_ms or 0.0, 3),
-            "receive_ms": round(timing.receive, 3),
-            "decode_ms": round(timing.decode, 3),
-            "queue_ms": round(timing.queue, 3),
-            "weights_ms": round(timing.weights, 3),
-            "forward_ms": round(timing.forward, 3),
+            **{f"{stage}_ms": round(getattr(timing, stage), 3) for stage in STAGES},
             "batch": record.batch,
             "cached": record.cached,
         }

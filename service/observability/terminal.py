@@ -1,11 +1,13 @@
 """The log for people: what happens while the service starts, then one line per request.
 
-Records may carry `progress`, a pair (done, of): it is drawn as a bar that the next line replaces.
+Records may carry `progress`, a tuple (done, of), or (done, of, seconds left) with None for unknown.
+It is drawn as a bar that the next line replaces.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any, TextIO
 
 _WIDTH = 24
@@ -34,7 +36,8 @@ class TerminalHandler(logging.Handler):
             start = "\r\033[K" if self._bar else ""
             end = "\n"
             if progress is not None:
-                line, end = f"{_bar(*progress)} {line}", ""
+                done, of, *left = progress
+                line, end = f"{_bar(done, of)} {line}{_time_left(*left)}", ""
             self._stream.write(f"{start}{line}{end}")
             self._stream.flush()
             self._bar = progress is not None
@@ -68,6 +71,10 @@ def _welcome(address: str, ready_s: float) -> str:
 def _bar(done: int, of: int) -> str:
     filled = round(_WIDTH * done / max(of, 1))
     return f"{_GREEN}{'━' * filled}{_DIM}{'━' * (_WIDTH - filled)}{_PLAIN} {done} of {of}"
+
+
+def _time_left(seconds: float | None = None) -> str:
+    return f"{_DIM}, about {math.ceil(seconds)} s left{_PLAIN}" if seconds else ""
 
 
 def request_line(facts: dict[str, Any]) -> str:

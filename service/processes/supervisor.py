@@ -16,8 +16,11 @@ import shutil
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +79,7 @@ class _Supervisor(Multiprocess):
         self, config: uvicorn.Config, sockets: list[socket.socket], room: Callable[[], int | None]
     ) -> None:
         super().__init__(config, sockets)
+        self.should_exit = _Nap(lambda: [process.process for process in self.processes])
         self._room = room
         self._heard: dict[int, float] = {}
         """When each worker answered last."""
@@ -131,6 +135,20 @@ class _Supervisor(Multiprocess):
             )
             return
         super().restart_all()
+
+
+class _Nap(threading.Event):
+    """Waits as an event does, but no longer than until a process ends."""
+
+    def __init__(self, processes: Callable[[], list[BaseProcess]]) -> None:
+        super().__init__()
+        self._processes = processes
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is set by then, or by the time that a process has ended."""
+        if not self.is_set():
+            wait([process.sentinel for process in self._processes()], timeout)
+        return self.is_set()
 
 
 def _ending(code: int) -> str:

@@ -83,15 +83,15 @@ class Answer:
             "weights": _weights(record),
             "budget": {
                 "budget_ms": record.terms.budget_ms,
-                "predicted_ms": _ms(record.predicted_ms or 0.0),
+                "predicted_ms": round(record.predicted_ms or 0.0, 3),
                 "estimated": record.estimated,
-                "bound_ms": _ms(record.bound_ms or 0.0),
-                "spent_ms": _ms(timing.total),
+                "bound_ms": round(record.bound_ms or 0.0, 3),
+                "spent_ms": round(timing.total, 3),
                 "met": None if record.terms.budget_ms is None else record.met,
             },
             "timing_ms": {
-                **{stage: _ms(getattr(timing, stage)) for stage in STAGES},
-                "total": _ms(timing.total),
+                **{stage: round(getattr(timing, stage), 3) for stage in STAGES},
+                "total": round(timing.total, 3),
             },
         }
 
@@ -134,10 +134,6 @@ class Answer:
 
 def _shown(predictions: list[Prediction]) -> list[dict[str, Any]]:
     return [{"index": p.index, "label": p.label, "score": round(p.score, 6)} for p in predictions]
-
-
-def _ms(value: float) -> float:
-    return round(value, 3)
 
 
 def share(value: float | None) -> float | None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NoReturn, get_args
+from typing import NoReturn, TypeVar, get_args
 
 from san_core.errors import ResolutionError
 from san_core.frontier import Precision
@@ -19,6 +19,7 @@ from san_core.mode import Mode
 from san_core.resolution import check_resolution
 from service.errors import ParameterError
 
+T = TypeVar("T", bound=str)
 MAX_BUDGET_MS = 600_000.0
 MAX_TOP_K = 1000
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -74,11 +75,13 @@ def parse_terms(
     return Terms(
         budget_ms=None if budget is None else parse_budget(budget, source),
         resolution=_resolution(given["resolution"]) if "resolution" in given else None,
-        mode=_mode(given["mode"]) if "mode" in given else None,
-        precision=_precision(given["precision"]) if "precision" in given else None,
+        mode=_one_of(Mode, given["mode"], "mode") if "mode" in given else None,
+        precision=_one_of(PRECISIONS, given["precision"], "precision")
+        if "precision" in given
+        else None,
         min_accuracy=_accuracy(given["min_accuracy"]) if "min_accuracy" in given else None,
-        top_k=_top_k(given["top_k"]) if "top_k" in given else 5,
-        on_miss=_on_miss(given["on_miss"]) if "on_miss" in given else OnMiss.ANSWER,
+        top_k=_top_k(given.get("top_k", "5")),
+        on_miss=_one_of(OnMiss, given.get("on_miss", "answer"), "on_miss"),
     )
 
 
@@ -104,32 +107,26 @@ def _number(text: str, name: str) -> float:
     return value
 
 
+def whole_number(text: str, name: str, kind: str = "") -> int:
+    """A number without sign or point; `kind` says more of it in the refusal."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ParameterError(f"{name} must be a whole number{kind}, not {text[:40]!r}.", name)
+    return int(text)
+
+
 def _resolution(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 6):
-        raise ParameterError(
-            f"resolution must be a whole number of pixels, not {text[:40]!r}.", "resolution"
-        )
     try:
-        return check_resolution(int(text))
+        return check_resolution(whole_number(text, "resolution", " of pixels"))
     except ResolutionError as error:
         raise ParameterError(str(error), "resolution") from error
 
 
-def _mode(text: str) -> Mode:
-    try:
-        return Mode(text)
-    except ValueError:
-        choices = ", ".join(Mode)
-        raise ParameterError(f"mode must be one of {choices}, not {text[:40]!r}.", "mode") from None
-
-
-def _precision(text: str) -> Precision:
-    for known in PRECISIONS:
-        if text == known:
-            return known
-    raise ParameterError(
-        f"precision must be one of {', '.join(PRECISIONS)}, not {text[:40]!r}.", "precision"
-    )
+def _one_of(choices: Iterable[T], text: str, name: str) -> T:
+    known = tuple(choices)
+    for choice in known:
+        if text == choice:
+            return choice
+    raise ParameterError(f"{name} must be one of {', '.join(known)}, not {text[:40]!r}.", name)
 
 
 def _accuracy(text: str) -> float:
@@ -142,20 +139,11 @@ def _accuracy(text: str) -> float:
 
 
 def _top_k(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= MAX_TOP_K):
-        raise ParameterError(
-            f"top_k must be a whole number from 1 to {MAX_TOP_K}, not {text[:40]!r}.", "top_k"
-        )
-    return int(text)
-
-
-def _on_miss(text: str) -> OnMiss:
-    try:
-        return OnMiss(text)
-    except ValueError:
-        raise ParameterError(
-            f"on_miss must be answer or refuse, not {text[:40]!r}.", "on_miss"
-        ) from None
+    allowed = f" from 1 to {MAX_TOP_K}"
+    count = whole_number(text, "top_k", allowed)
+    if not 1 <= count <= MAX_TOP_K:
+        raise ParameterError(f"top_k must be a whole number{allowed}, not {count}.", "top_k")
+    return count
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> NoReturn:

@@ -19,15 +19,18 @@ class Recent:
 
     def of(self, client: str) -> float:
         """What is left of a client's sum."""
-        now = self._clock()
-        amount, at_ms = self._sums.get(client, (0.0, now))
-        return amount * math.exp2(-max(0.0, now - at_ms) / self._half_ms)
+        return self._left(client, self._clock())
 
     def add(self, client: str, amount: float) -> None:
         """Add to a client's sum."""
         if len(self._sums) > _MOST_CLIENTS:
             self._sums.clear()
-        self._sums[client] = self.of(client) + amount, self._clock()
+        now = self._clock()
+        self._sums[client] = self._left(client, now) + amount, now
+
+    def _left(self, client: str, now: float) -> float:
+        amount, at_ms = self._sums.get(client, (0.0, now))
+        return amount * math.exp2(-max(0.0, now - at_ms) / self._half_ms)
 
     def excess_ms(self, client: str, most: float) -> float:
         """How long until a client's sum has fallen to what it may be."""

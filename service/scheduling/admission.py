@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.errors import DrainingError, NotReadyError, OverloadedError
@@ -24,6 +25,10 @@ class Admission:
         self.facts = AdmissionFacts()
         self.ready = False
         self.draining = False
+        self.not_ready: Callable[[], NotReadyError | DrainingError] = lambda: NotReadyError(
+            "The service is not ready; try again soon."
+        )
+        """What is raised until it is."""
         self.inside = 0
         self.bytes = 0
         self._max_requests = max_requests
@@ -39,9 +44,7 @@ class Admission:
         if self.draining:
             raise DrainingError("The service is shutting down; ask another replica.")
         if not self.ready:
-            raise NotReadyError(
-                "The service is loading its bundle and measuring this host; try again soon."
-            )
+            raise self.not_ready()
 
     def enter(self, size: int, drain_ms: float = 0.0) -> Visit:
         """Let a request of so many bytes in, or raise."""

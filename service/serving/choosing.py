@@ -41,7 +41,7 @@ def admit(
     """Refuse what the load makes late before a byte of its body is read."""
     admission.check()
     if deployment is None:
-        raise NotReadyError("No bundle is loaded yet; try again soon.")
+        raise admission.not_ready()
     resolution = request.terms.resolution
     if resolution is not None and resolution > limits.max_resolution:
         raise ParameterError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from service.observability.ledger import Ledger
 from service.replay.recording import Recorder
@@ -15,37 +16,29 @@ from service.serving.quality.idle_sampler import Sample
 from service.serving.quality.rollout import Rollout
 
 
+@dataclass(frozen=True)
 class Observer:
     """Called once per request, whatever became of it."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        feedback: FeedbackStore,
-        agreement: Agreement,
-        rollout: Rollout,
-        recorder: Recorder | None,
-        tellers: list[Callable[[Request], None]],
-    ) -> None:
-        """`tellers` tell others: a log, a trace."""
-        self._ledger = ledger
-        self._feedback = feedback
-        self._agreement = agreement
-        self._rollout = rollout
-        self._recorder = recorder
-        self._tellers = tellers
+    ledger: Ledger
+    feedback: FeedbackStore
+    agreement: Agreement
+    rollout: Rollout
+    recorder: Recorder | None
+    tellers: list[Callable[[Request], None]]
+    """Those who tell others: a log, a trace."""
 
     def __call__(self, record: Request, answer: Answer | None, image: Received | None) -> None:
         """Learn from one request."""
-        self._ledger.observe(record)
-        self._rollout.observe(record)
+        self.ledger.observe(record)
+        self.rollout.observe(record)
         if answer is not None and record.point is not None:
             self._remember(record, answer)
             if isinstance(image, bytes):
                 self._offer(record, answer, image)
-        if self._recorder is not None:
-            self._recorder(record)
-        for tell in self._tellers:
+        if self.recorder is not None:
+            self.recorder(record)
+        for tell in self.tellers:
             tell(record)
 
     def judge(self, request_id: str, truth: frozenset[int], model: tuple[str, str]) -> Judgement:
@@ -53,29 +46,29 @@ class Observer:
 
         The truth is in indices of the classes of `model`: a bundle's name and version.
         """
-        judged = self._feedback.judge(request_id, truth, model)
-        self._ledger.observe_feedback(
+        judged = self.feedback.judge(request_id, truth, model)
+        self.ledger.observe_feedback(
             judged.resolution,
             judged.expected_accuracy,
             first=judged.correct,
             top5=judged.in_top5,
         )
-        self._rollout.observe_feedback(
+        self.rollout.observe_feedback(
             judged.bundle, right=judged.correct, expected=judged.expected_accuracy
         )
         return judged
 
     def close(self) -> None:
         """Nothing is recorded any more."""
-        if self._recorder is not None:
-            self._recorder.close()
+        if self.recorder is not None:
+            self.recorder.close()
 
     def _remember(self, record: Request, answer: Answer) -> None:
         """Keep what was answered, for feedback that comes later."""
         assert record.point is not None
         names = image_ids(record.request_id, len(answer.results))
         for name, result in zip(names, answer.results, strict=True):
-            self._feedback.remember(
+            self.feedback.remember(
                 name,
                 Remembered(
                     record.point.resolution,
@@ -96,6 +89,6 @@ class Observer:
             record.bundle,
             record.terms.budget_ms,
         )
-        self._agreement.offer(sample)
-        if self._rollout.other is not None:
-            self._rollout.offer(sample)
+        self.agreement.offer(sample)
+        if self.rollout.other is not None:
+            self.rollout.offer(sample)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -58,35 +59,51 @@ _RAN_ITS_COURSE = frozenset({Outcome.ANSWERED, Outcome.LATE, Outcome.EXPIRED})
 class Exchange(Protocol):
     """One request as the pipeline sees it, whatever carries it."""
 
-    @property
-    def request_id(self) -> str:
-        """The id in the answer, the log and the feedback."""
-
-    @property
-    def terms(self) -> Terms:
-        """What the client asks for."""
-
-    @property
-    def started_ms(self) -> float:
-        """When the first byte arrived."""
-
-    @property
-    def traceparent(self) -> str | None:
-        """The caller's span, as W3C Trace Context writes it."""
-
-    @property
-    def client(self) -> str:
-        """Which client it comes from: what limits and fair shares are counted by."""
-
-    @property
-    def expected_bytes(self) -> int:
-        """How large the body claims to be; what admission reserves."""
+    request_id: str
+    """The id in the answer, the log and the feedback."""
+    terms: Terms
+    """What the client asks for."""
+    started_ms: float
+    """When the first byte arrived."""
+    traceparent: str | None
+    """The caller's span, as W3C Trace Context writes it."""
+    client: str
+    """Which client it comes from: what limits and fair shares are counted by."""
+    expected_bytes: int
+    """How large the body claims to be; what admission reserves."""
 
     async def receive(self) -> Received:
         """The images: files' bytes, or pixels that are ready to run."""
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer; what comes after it is not on the client's time."""
+
+
+@dataclass(slots=True)
+class Given:
+    """An exchange whose images are here already; it keeps the answer."""
+
+    request_id: str
+    terms: Terms
+    started_ms: float
+    client: str
+    images: Received
+    traceparent: str | None = None
+    answered: Answer | None = None
+
+    expected_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        images = self.images if isinstance(self.images, list) else [self.images]
+        self.expected_bytes = sum(map(_size, images))
+
+    async def receive(self) -> Received:
+        """The images."""
+        return self.images
+
+    async def answer(self, answer: Answer) -> None:
+        """Keep the answer, for the caller."""
+        self.answered = answer
 
 
 class Pipeline:
@@ -129,21 +146,21 @@ class Pipeline:
         try:
             # admit: before a byte of the body is read
             serving = self._route(exchange.client)
-            deployment = admit(request, serving, self._admission, limits, clock())
+            asked_ms = clock()
+            deployment = admit(request, serving, self._admission, limits, asked_ms)
             scheduler = deployment.scheduler
             with self._admission.enter(exchange.expected_bytes), deployment:
                 # receive
-                asked_ms = clock()
                 received = await exchange.receive()
                 images = received if isinstance(received, list) else [received]
                 request.images = len(images)
                 request.body_bytes = sum(map(_size, images))
-                timing.receive = request.spent_ms(clock())
-                request.upload_ms = clock() - asked_ms
+                now = clock()
+                timing.receive, request.upload_ms = request.spent_ms(now), now - asked_ms
 
                 # decide: from the headers alone, so that a JPEG can be decoded at reduced scale
                 headers = [await self._header(x, request) for x in images]
-                self._decoder.check_all(headers)
+                self._decoder.limits.check_all(headers)
                 known = [Image(h, _size(x)) for h, x in zip(headers, images, strict=True)]
                 request.decoded_apart = not all(h is None or h.quick for h in headers)
                 if headers[0] is not None:
@@ -180,7 +197,7 @@ class Pipeline:
                         begun = clock()
                         network = await asyncio.shield(building)
                         timing.weights = clock() - begun
-                # else nobody else is here: the engine's thread decodes too, which saves two
+                # else no other request is here: the engine's thread decodes too, which saves two
                 # changes of threads
 
                 # wait, and run in a batch at the point that is chosen then

@@ -12,7 +12,9 @@ from san_core.errors import SanError
 from san_core.frontier import OperatingPoint
 from service.engines.build_limits import MOST_WARMING
 from service.errors import (
+    DrainingError,
     EngineLostError,
+    NotReadyError,
     OverloadedError,
     ParameterError,
     ReloadError,
@@ -87,11 +89,29 @@ class Service:
         """Waits for its turn; calls made meanwhile get its result."""
         self._settled = asyncio.Event()
         self._tasks = tasks
+        admission.not_ready = self.not_ready
 
     @property
     def deployment(self) -> Deployment | None:
         """What serves now."""
         return self.bundles.serving
+
+    def deployed(self) -> Deployment:
+        """What serves now; raise if nothing does."""
+        if self.deployment is None:
+            raise self.not_ready()
+        return self.deployment
+
+    def not_ready(self) -> NotReadyError | DrainingError:
+        """Why it is not ready, and how far it is on its way."""
+        if self.is_leaving:
+            return DrainingError("The service is shutting down.")
+        if self.failure is not None:
+            return NotReadyError(self.failure)
+        steps = self.bundles.first_steps
+        return NotReadyError(
+            f"The service is starting: {steps.doing}.", progress=steps.progress._asdict()
+        )
 
     def headroom(self) -> Headroom | None:
         """What a request that came now could be promised; None while nothing can be served."""
@@ -122,17 +142,18 @@ class Service:
         if self.failure is not None:
             raise SettingsError(self.failure)
 
-    def answered_by(self, request_id: str) -> Deployment | None:
+    def answered_by(self, request_id: str) -> Deployment:
         """The bundle that answered a request, if it is still there; else the one that serves."""
         bundle = self.feedback.bundle_of(request_id)
         other = self.rollout.other
-        return other if other is not None and other.sha256 == bundle else self.deployment
+        return other if other is not None and other.sha256 == bundle else self.deployed()
 
     async def reload(self) -> Deployment:
         """Read the bundle again and swap it in without dropping a request.
 
         The old one serves until the new one has its frontier ready; a broken one leaves it serving.
-        However many ask while one is under way, one more follows it.
+        Nothing is built if the file holds what serves. However many ask while one is under way, one
+        more follows it.
         """
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload(), name="reload")
@@ -146,9 +167,15 @@ class Service:
             if self.is_leaving:
                 raise ReloadError("The service is shutting down; the old bundle stays.")
             old = self.deployment
+            if old is not None and await self.bundles.is_unchanged():
+                self.ledger.reloads["unchanged"] += 1
+                return old
             try:
                 async with self.bundles.turn():
                     new = await self.bundles.make(self.settings.bundle)
+            except OverloadedError as error:
+                logger.warning("no reload: %s", error)
+                raise
             except Exception as error:
                 self.ledger.reloads["failed"] += 1
                 logger.exception("reload failed; the old bundle goes on serving")
@@ -182,7 +209,7 @@ class Service:
         try:
             async with self.bundles.turn():
                 await self.rollout.load(path, canary)
-        except ReloadError:
+        except (ReloadError, OverloadedError):
             raise
         except SanError as error:
             raise ReloadError(f"The candidate cannot be served. {error}") from error
@@ -205,7 +232,7 @@ class Service:
         self._settled.set()
 
     async def stop(self) -> None:
-        """Wait for nobody; let go of everything."""
+        """Stop at once, and release everything."""
         self.admission.draining = True
         await self._tasks.end()
         await self.bundles.close()

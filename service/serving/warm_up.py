@@ -1,4 +1,4 @@
-"""Requests that nobody sent, before the first real one.
+"""Requests of the service's own, before the first real one.
 
 Parts timed one by one do not show what a request costs beyond them: changing threads, waking up,
 writing the answer. A few whole requests do, and the latency model learns from them as from any
@@ -13,40 +13,16 @@ import logging
 from san_core.errors import SanError
 from service.images.decoder import Decoder
 from service.latency.measurement import PAUSE_S, photograph
-from service.request.answer import Answer
 from service.request.terms import Terms
 from service.scheduling.admission import Admission
 from service.serving.bundles.deployment import Deployment, Machinery
 from service.serving.choosing import Limits
-from service.serving.pipeline import Pipeline
+from service.serving.pipeline import Given, Pipeline
 
 logger = logging.getLogger(__name__)
 
 _REQUESTS = 15
 _HURRY = Terms(budget_ms=0.01)
-
-
-class _Rehearsed:
-    """A request whose answer goes nowhere."""
-
-    request_id = client = "warm-up"
-    traceparent: str | None = None
-
-    terms = _HURRY
-
-    def __init__(self, image: bytes, started_ms: float) -> None:
-        self._image = image
-        self.started_ms = started_ms
-        self.expected_bytes = len(image)
-
-    async def receive(self) -> bytes:
-        """The image."""
-        return self._image
-
-    async def answer(self, answer: Answer) -> None:
-        """Make the answer, as for a client."""
-        answer.body()
-        answer.headers()
 
 
 async def warm_up(
@@ -71,7 +47,11 @@ async def warm_up(
     try:
         for _ in range(_REQUESTS):
             await asyncio.sleep(PAUSE_S)
-            await pipeline.classify(_Rehearsed(image, machinery.clock()))
+            exchange = Given("warm-up", _HURRY, machinery.clock(), "warm-up", image)
+            await pipeline.classify(exchange)
+            if exchange.answered is not None:  # written as for a client, for its times are learnt
+                exchange.answered.body()
+                exchange.answered.headers()
     except SanError as error:  # limits so tight that no photograph passes
         logger.info("no warm-up: %s", error)
     else:

@@ -77,13 +77,15 @@ class ScriptedEngine:
     device = "cpu"
     precisions = ("float",)
 
-    def __init__(self, clock: SlowClock) -> None:
+    def __init__(self, clock: SlowClock, may_build: threading.Event | None) -> None:
         self._clock = clock
+        self._may_build = may_build
 
     def describe(self) -> dict[str, str]:
         return {}
 
     def build(self, point: OperatingPoint) -> ScriptedNetwork:
+        assert self._may_build is None or self._may_build.wait(60)
         self._clock.advance(BUILD_MS)
         return ScriptedNetwork(point, self._clock)
 
@@ -107,12 +109,18 @@ def write_bundle(path: Path) -> Path:
 
 
 @contextmanager
-def serving(settings: Settings, *, scripted: bool = True) -> Iterator[str]:
-    """Serve until the block ends; gives the address."""
+def serving(
+    settings: Settings,
+    *,
+    scripted: bool = True,
+    ready: bool = True,
+    may_build: threading.Event | None = None,
+) -> Iterator[str]:
+    """Serve until the block ends; gives the address, of a service that is ready or just begins."""
     if scripted:
         clock = SlowClock()
         service = make_service(settings, clock)
-        service.bundles.choose_engine = lambda _: ScriptedEngine(clock)
+        service.bundles.choose_engine = lambda _: ScriptedEngine(clock, may_build)
     else:
         service = make_service(settings)
     config = server_config(make_app(settings, service), settings)
@@ -124,7 +132,7 @@ def serving(settings: Settings, *, scripted: bool = True) -> Iterator[str]:
     thread.start()
     try:
         deadline = time.monotonic() + 180
-        while not (server.started and service.is_ready):
+        while not (server.started and (service.is_ready or not ready)):
             assert thread.is_alive(), service.failure
             assert service.failure is None
             assert time.monotonic() < deadline, "the service does not become ready"

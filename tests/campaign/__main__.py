@@ -25,6 +25,7 @@ from benchmarks.servers.processes import family
 from tests.campaign.faults import FAULTS, WORKER_ENDED, Fault, started
 from tests.campaign.images import IMAGES, attack
 from tests.campaign.polite import Verdict
+from tests.campaign.processes import begin, run, started_attacker
 from tests.campaign.report import MOST_CPU_S, Report, Seen
 from tests.campaign.wire import WIRE, attempts, post
 from tests.campaign.wire import statuses as wire_statuses
@@ -70,29 +71,13 @@ def processor_ticks() -> tuple[int, int]:
     return fields[7], sum(fields)
 
 
-def run(module: str, *arguments: object) -> subprocess.Popen[str]:
-    """One of the campaign's own processes, in a session of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", f"tests.campaign.{module}", *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def watched(port: int, attack: str | None, seconds: float, pid: int) -> Seen:
     """What the polite client saw meanwhile, and the most memory that was resident."""
-    attacker = run("attacker", port, attack, seconds) if attack is not None else None
-    if attacker is not None:
-        assert attacker.stdout is not None
-        attacker.stdout.readline()
+    attacker = started_attacker(port, attack, seconds) if attack is not None else None
     stolen, all_ticks = processor_ticks()
     polite = run("polite", port, seconds)
     if attacker is not None:
-        assert attacker.stdin is not None
-        attacker.stdin.write("\n")
-        attacker.stdin.flush()
+        begin(attacker)
     most, end = 0.0, time.monotonic() + seconds
     while time.monotonic() < end:
         most = max(most, resident_mb(pid))

@@ -9,12 +9,13 @@ import http.client
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
 import tempfile
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,10 +24,12 @@ from pathlib import Path
 from benchmarks.driving.arrivals import Arrivals, schedule
 from benchmarks.driving.open_loop import capacity, open_loop
 from benchmarks.driving.photo import photo
+from benchmarks.servers.bundles import new_version
 from benchmarks.servers.our_service import OurService, classify
 from benchmarks.servers.processes import family
 from san_core.bundle import DEFAULT_BUNDLE
-from tests.campaign.wire import WIRE, image_flood, post
+from tests.campaign.processes import begin, started_attacker
+from tests.campaign.wire import ATTACKER, WIRE, post
 
 _MEGA = 1_000_000
 _GROUPS = Path("/sys/fs/cgroup")
@@ -37,6 +40,7 @@ _LIMIT, _PEAK, _KILLS = (
     else ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control")
 )
 _DAY = 86_400
+_LONGEST_ATTACK_S = 90.0
 _COMPLETE_S = 20.0
 """How long a service may take to complete its frontier; 1 GB has no room for all of it."""
 
@@ -55,6 +59,8 @@ class Setting:
     notes: list[str] = field(default_factory=list)
     killed_for_memory: int = 0
     folder: Path = Path()
+    bundle: Path = Path()
+    """The one that is served, if it is to be replaced."""
     group: Path | None = None
 
 
@@ -106,7 +112,7 @@ def kill_at_70_percent(server: OurService, setting: Setting, end: float) -> None
     setting.notes.append(f"{rate:.0f} requests/s")
     times = schedule(Arrivals.POISSON, rate, max(1.0, end - time.monotonic()), 1)
     load = multiprocessing.get_context("spawn").Process(
-        target=open_loop, args=(server.port, times, [request])
+        target=open_loop, args=(server.port, times, [request]), kwargs={"source": ATTACKER}
     )
     load.start()
     killed = 0
@@ -143,6 +149,7 @@ def _mounted(setting: Setting, size_mb: int) -> Path:
 
 
 def small_disk(setting: Setting) -> None:
+    bundle_of_ones_own(setting)
     _mounted(setting, 200)
 
 
@@ -167,6 +174,7 @@ def _ask_around(server: OurService, setting: Setting, end: float) -> None:
         server.ask("/version")
         subprocess.run(["curl", "-s", f"http://127.0.0.1:{server.port}/metrics"], stdout=-3)
         if not swapped:
+            new_version(setting.bundle, "2")
             swapped = post(server.port, b"", "/admin/reload")
         time.sleep(0.5)
     setting.notes.append(f"reload {swapped}")
@@ -212,20 +220,32 @@ def _year_by(server: OurService) -> str:
 
 
 def bundle_of_ones_own(setting: Setting) -> None:
-    bundle = setting.folder / "served.safetensors"
-    bundle.write_bytes(DEFAULT_BUNDLE.read_bytes())
-    setting.options += ["--bundle", str(bundle)]
+    folder = setting.stack.enter_context(tempfile.TemporaryDirectory())
+    setting.bundle = Path(shutil.copy(DEFAULT_BUNDLE, folder))
+    setting.options += ["--bundle", str(setting.bundle)]
 
 
 def replace_by_garbage(server: OurService, setting: Setting, end: float) -> None:
     """The bundle overwritten in place, and swaps asked for."""
     rng, seen = random.Random(1), set()
     while time.monotonic() < end:
-        (setting.folder / "served.safetensors").write_bytes(rng.randbytes(1_000_000))
+        setting.bundle.write_bytes(rng.randbytes(1_000_000))
         seen.add(post(server.port, b"", "/admin/reload"))
         os.kill(server.pid, signal.SIGHUP)
         time.sleep(1)
     setting.notes.append(f"reload {sorted(seen)}")
+
+
+def replace_by_others(server: OurService, setting: Setting, end: float) -> None:
+    """Another bundle in the same place, and swaps asked for, twice a second."""
+    seen: Counter[int] = Counter()
+    version = 0
+    while time.monotonic() < end:
+        version += 1
+        new_version(setting.bundle, str(version))
+        seen[post(server.port, b"", "/admin/reload")] += 1
+        time.sleep(0.5)
+    setting.notes.append(f"reload {dict(seen)}")
 
 
 def _limited(setting: Setting, limit_mb: int) -> None:
@@ -249,30 +269,34 @@ def _remove(group: Path) -> None:
 
 
 def one_gigabyte(setting: Setting) -> None:
+    bundle_of_ones_own(setting)
     _limited(setting, 1000)
 
 
 def four_gigabytes_two_workers(setting: Setting) -> None:
+    bundle_of_ones_own(setting)
     _limited(setting, 4000)
     setting.options += ["--workers", "2"]
 
 
 def swap_within_the_limit(server: OurService, setting: Setting, end: float) -> None:
     """Pins and large images from one client, and the bundle swapped meanwhile, twice each way."""
-    threads = [
-        threading.Thread(target=attack, args=(server.port, end))
-        for attack in (WIRE["pins of all resolutions"], image_flood("webp within limits"))
+    attackers = [
+        started_attacker(server.port, attack, max(0.0, end - time.monotonic()), 1)
+        for attack in ("pins of all resolutions", "webp within limits")
     ]
-    for thread in threads:
-        thread.start()
+    for attacker in attackers:
+        begin(attacker)
     seen = []
-    for _ in range(2):
+    for swap in range(2):
         time.sleep(2)
+        new_version(setting.bundle, f"{swap}a")
         seen.append(post(server.port, b"", "/admin/reload"))
+        new_version(setting.bundle, f"{swap}b")
         os.kill(server.pid, signal.SIGHUP)
         time.sleep(5)
-    for thread in threads:
-        thread.join()
+    for attacker in attackers:
+        attacker.communicate(timeout=_LONGEST_ATTACK_S)
     assert setting.group is not None
     peak = int((setting.group / _PEAK).read_text()) // _MEGA
     kills = dict(line.split() for line in (setting.group / _KILLS).read_text().splitlines())
@@ -288,6 +312,7 @@ FAULTS: dict[str, Fault] = {
     "64 file descriptors": Fault(few_descriptors, open_connections),
     "clock jumps": Fault(faked_clock, turn_the_clock),
     "bundle of garbage": Fault(bundle_of_ones_own, replace_by_garbage),
+    "bundle that changes": Fault(bundle_of_ones_own, replace_by_others),
     "1 GB": Fault(one_gigabyte, swap_within_the_limit),
     "4 GB, two workers, swaps": Fault(four_gigabytes_two_workers, swap_within_the_limit, 30.0),
 }

@@ -137,6 +137,21 @@ def test_a_misspelt_term_is_an_error_here_already(make):
     assert not script.requests
 
 
+@pytest.mark.parametrize(
+    ("images", "in_flight", "wrong"),
+    [
+        ("photo.jpg", 8, "not one str; classify.. takes one"),
+        (b"image", 8, "not one bytes"),
+        ([b"image"], 0, "in_flight must be at least 1, not 0"),
+    ],
+)
+def test_one_image_is_not_taken_for_many_nor_none_for_all(make, images, in_flight, wrong):
+    script = Script()
+    with pytest.raises((TypeError, ValueError), match=wrong):
+        make(script).classify_many(images, in_flight=in_flight)
+    assert not script.requests
+
+
 @pytest.mark.parametrize("url", ["localhost:8123", "http://localhost:8123"])
 def test_an_address_needs_no_scheme(url):
     script = Script(httpx.Response(200, json=ANSWER))

@@ -52,6 +52,8 @@ def test_an_array_of_something_else_is_refused(pixels):
 def test_anything_else_is_told_what_is_taken(tmp_path):
     with pytest.raises(TypeError, match=r"image must be a path, bytes, .* not int"):
         image_bytes(7)
+    with pytest.raises(TypeError, match=r"not a URL: fetch https://example.com/a.jpg first"):
+        image_bytes("https://example.com/a.jpg")
     (tmp_path / "a.jpg").write_text("text")
     with (tmp_path / "a.jpg").open() as text, pytest.raises(TypeError, match="opened for bytes"):
         image_bytes(text)

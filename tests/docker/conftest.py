@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from san_core.bundle import DEFAULT_BUNDLE
 from tests.docker.containers import COMPOSE, ROOT, Engine, Stack
 from tests.docker.traffic import Traffic, picture
 
@@ -23,7 +26,15 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def stack(engine: Engine) -> Iterator[Stack]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default bundle where a test may replace it."""
+    folder = tmp_path_factory.mktemp("bundles")
+    folder.chmod(0o755)  # the container has a user of its own
+    return Path(shutil.copy(DEFAULT_BUNDLE, folder))
+
+
+@pytest.fixture(scope="session")
+def stack(engine: Engine, served: Path) -> Iterator[Stack]:
     """The real compose file. Grafana is part of it wherever its image can be had."""
     pinned = {name: service["image"] for name, service in COMPOSE["services"].items()}
     images = {}
@@ -40,7 +51,12 @@ def stack(engine: Engine) -> Iterator[Stack]:
         services.append("grafana")
     stack = Stack(
         engine,
-        {"SAN_AGREEMENT_FRACTION": "1", "SAN_ADMIN_KEYS": "secret"},
+        {
+            "SAN_AGREEMENT_FRACTION": "1",
+            "SAN_ADMIN_KEYS": "secret",
+            "SAN_BUNDLES": str(served.parent),
+            "SAN_BUNDLE": f"/bundles/{served.name}",
+        },
         tuple(services),
         images=images,
     )

@@ -7,9 +7,11 @@ import math
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
+from benchmarks.servers.bundles import new_version
 from tests.docker.containers import Stack
 from tests.docker.expressions import panel_expressions, rule_expressions, rules
 from tests.docker.traffic import Traffic, picture, post
@@ -134,7 +136,7 @@ def _has_data(stack: Stack, traffic: tuple[Traffic, float, float], expr: str) ->
     assert any(math.isfinite(value) for value in values), f"no data for {expr}"
 
 
-def test_sighup_swaps_the_bundle_without_losing_a_request(stack: Stack):
+def test_sighup_swaps_the_bundle_without_losing_a_request(stack: Stack, served: Path):
     statuses: list[int] = []
     stop = threading.Event()
 
@@ -149,6 +151,7 @@ def test_sighup_swaps_the_bundle_without_losing_a_request(stack: Stack):
     thread = threading.Thread(target=knock)
     thread.start()
     try:
+        new_version(served, "newer")
         stack.compose("kill", "-s", "HUP", "service")
         _wait("the swap", 120, swapped)
     finally:

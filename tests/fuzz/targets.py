@@ -36,7 +36,6 @@ def segments(data: bytes) -> None:
     data = b"\xff\xd8\xff" + data
     with suppress(SanError):
         found = read_header(data, _ALL)
-        jpeg._orientation(data)
         if found.plain and found.pixels < 100_000:
             jpeg.to_pixels(data, Preprocessing(), 32)
 

@@ -53,11 +53,11 @@ def test_a_stale_figure_or_a_dead_link_fails_the_build(tmp_path):
 
 
 def test_the_reference_names_every_parameter_and_status():
-    from service.http.openapi import _PROBLEMS
+    from service.http.openapi import PROBLEMS
     from service.request.terms import PARAMETERS
 
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for name in PARAMETERS:
         assert f"`{name}`" in text
-    for status in _PROBLEMS:
+    for status in PROBLEMS:
         assert str(status) in text

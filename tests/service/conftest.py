@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import socket
 import threading
 import time
@@ -117,6 +118,12 @@ def serving(
 @pytest.fixture(scope="session")
 def tiny_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bundle(tmp_path_factory.mktemp("bundle") / "tiny.safetensors")
+
+
+@pytest.fixture
+def own_bundle(tiny_bundle: Path, tmp_path: Path) -> Path:
+    """A bundle that the test may replace."""
+    return Path(shutil.copy(tiny_bundle, tmp_path))
 
 
 @pytest.fixture(scope="session")

@@ -237,9 +237,9 @@ def _report(lifted: Lifted, apart: float, out: Path) -> None:
         print("resolution   kernels off by   head off by")
         for residual in lifted.residuals:
             print(f"{residual.resolution:>10} {residual.kernels:>15.2%} {residual.shared:>13.2%}")
-        print(f"at {lifted.native} the logits are off by {apart:.1e} of the largest")
+        print(f"at {lifted.native} px outputs differ by {apart:.1e} of the largest")
     else:
-        print(f"at {lifted.native} the logits agree with the original to {apart:.1e}")
+        print(f"at {lifted.native} px outputs are the original's (largest difference: {apart:.1g})")
     size = out.stat().st_size / 1e6
     trained = ", ".join(map(str, lifted.network.resolutions))
     print(f"{out}: {size:.1f} MB, resolutions {trained}")
@@ -303,7 +303,10 @@ def run(args: argparse.Namespace) -> int:
     _report(lifted, apart, args.output)
     print(f"class names: {named_by}{_NAMES_HINT if named_by == 'numbered' else ''}")
     print(
-        f"Serve it: san serve {args.output}. Better at small sizes: san train --from "
-        f"{args.output} --images PHOTOS --recipe distil --export mine.safetensors"
+        f"Next, better at small sizes: san train --from {args.output} --images PHOTOS "
+        "--recipe distil --export mine.safetensors\n"
+        f"Or int8 and measured accuracy: san prepare {args.output} --data LABELLED "
+        "-o ready.safetensors\n"
+        f"Or serve it as it is: san serve {args.output}"
     )
     return 0

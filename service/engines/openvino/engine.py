@@ -53,16 +53,17 @@ _VALUE = {"float": 4, "int8": 1}
 
 _CODE, _PACKINGS = 35_000_000, 3
 _MAPS = {"float": 8.4, "int8": 4.8}
-"""What a process was seen to grow by: code generated for every layer, so many times a network's
-weights, which are kept as they came and packed by both compilations, and per image that runs at the
-same time so many bytes for every value of its largest feature map."""
+"""How much a process grows for a network, as measured: `_CODE` bytes of generated code; `_PACKINGS`
+times the weights, which are kept as they came and packed by both compilations; and for each image
+that runs at the same time `_MAPS` bytes per value of the largest feature map."""
 
 _TRIALS = 9
 """Runs of one image by which the two ways to run it are compared; the shortest counts."""
 
 _WORSE = 1.1
-"""One image runs on one thread only if all threads take so many times as long: while a neighbour
-has one of the cores they are as slow as one thread, and twice as fast when it leaves."""
+"""One image runs on one thread only if all threads take this many times as long. While another
+process has one of the cores they are as slow as one thread; once it leaves they are twice as
+fast."""
 
 _FORM = "bytes in"
 """Of the compiled networks; another one must not be read as this one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -109,15 +109,14 @@ class Authentication:
         self._on_refused = on_refused
         """Called for a request to classify that lacks its key: it is counted too."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] == "http":
-            facts = self._routes[scope]
-            try:
-                self._keys.check(facts.access, scope["headers"], self._clients.address(scope))
-            except SanError as error:
-                if facts.classifies:
-                    self._on_refused(scope, error)
-                raise
-            scope[CLIENT] = self._clients.of(scope)
-        await self._app(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request."""
+        facts = self._routes[scope]
+        try:
+            self._keys.check(facts.access, scope["headers"], self._clients.address(scope))
+        except SanError as error:
+            if facts.classifies:
+                self._on_refused(scope, error)
+            raise
+        scope[CLIENT] = self._clients.of(scope)
+        return self._app(scope, receive, send)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import NoReturn
 
 from service.errors import OverloadedError, status_and_slug
+from service.http.access.refusals import Refusals
 from service.runtime.clock import Clock, monotonic_ms
 from service.runtime.recent import Recent
 
@@ -20,14 +22,13 @@ _RETRY_MS = 1000.0
 _HALF_MS = 1000.0
 _MOST_BYTES = 64_000_000
 """Of one client, lately: 44 MB a second, several times what two cores can decode and classify."""
-_FREE_REFUSALS = 100
-_STEP_S, _LONGEST_S = 0.002, 0.25
-"""About 70 refusals a second cost nothing. Beyond, each one waits longer than the one before."""
 _FAULTS = frozenset({400, 408, 413, 415, 422})
 
 
 @dataclass(slots=True)
-class _InFlight:
+class InFlight:
+    """What one client has in flight."""
+
     requests: int = 0
     bytes: int = 0
 
@@ -38,63 +39,31 @@ class ClientLimits:
     def __init__(
         self, *, max_requests: int, max_bytes: int, share: float, clock: Clock = monotonic_ms
     ) -> None:
+        self.max_bytes = max_bytes
+        self.client_requests = max(1, int(max_requests * share))
+        self.client_bytes = max(1, int(max_bytes * share))
+        self.bytes = 0
+        """In flight, of all clients."""
+        self.clients: defaultdict[str, InFlight] = defaultdict(InFlight)
+        """Those that have something in flight."""
+        self.sent = Recent(clock, _HALF_MS)
         self.refused = 0
-        self._max_bytes = max_bytes
-        self._client_requests = max(1, int(max_requests * share))
-        self._client_bytes = max(1, int(max_bytes * share))
-        self._bytes = 0
-        self._sent = Recent(clock, _HALF_MS)
-        self._refusals = Recent(clock, _HALF_MS)
-        self._clients: defaultdict[str, _InFlight] = defaultdict(_InFlight)
+        self._refusals = Refusals(clock)
 
     def __len__(self) -> int:
         """How many clients have something in flight."""
-        return len(self._clients)
+        return len(self.clients)
 
     def penalty_s(self, client: str, error: Exception) -> float:
         """Count a refusal that is the client's own fault; how long it should wait to hear it."""
         if not (getattr(error, "own", False) or status_and_slug(error)[0] in _FAULTS):
             return 0.0
-        self._refusals.add(client, 1.0)
-        return min(_LONGEST_S, _STEP_S * max(0.0, self._refusals.of(client) - _FREE_REFUSALS))
+        return self._refusals.pause_s(client)
 
-    def _add_requests(self, client: str, count: int) -> None:
-        mine = self._clients[client]
-        if mine.requests + count > self._client_requests:
-            self._refuse(
-                client,
-                f"This client has {mine.requests} requests here; one client may have "
-                f"{self._client_requests}.",
-            )
-        mine.requests += count
-
-    def _add_bytes(self, client: str, size: int) -> None:
-        mine = self._clients[client]
-        if mine.bytes + size > self._client_bytes or self._bytes + size > self._max_bytes:
-            self._refuse(
-                client,
-                f"Bodies of {self._bytes} bytes are here, {mine.bytes} of this client: as many as "
-                "the service takes at once.",
-            )
-        mine.bytes += size
-        self._bytes += size
-        self._sent.add(client, size)
-
-    def _refuse(self, client: str, sentence: str) -> None:
-        self.refused += 1
-        self._forget(client)
-        raise OverloadedError(sentence, _RETRY_MS, own=True)
-
-    def _close(self, client: str, requests: int, size: int) -> None:
-        mine = self._clients[client]
-        mine.requests -= requests
-        mine.bytes -= size
-        self._bytes -= size
-        self._forget(client)
-
-    def _forget(self, client: str) -> None:
-        if not self._clients[client].requests:
-            del self._clients[client]
+    def forget(self, client: str) -> None:
+        """Keep nothing of a client that has nothing in flight."""
+        if not self.clients[client].requests:
+            del self.clients[client]
 
 
 class Allowance:
@@ -109,20 +78,42 @@ class Allowance:
 
     def add_requests(self, count: int) -> None:
         """Count more requests, or raise."""
-        self._limits._add_requests(self._client, count)
+        most, mine = self._limits.client_requests, self._limits.clients[self._client]
+        if mine.requests + count > most:
+            self._refuse(
+                f"This client has {mine.requests} requests here; one client may have {most}."
+            )
+        mine.requests += count
         self._requests += count
 
     def add_bytes(self, size: int) -> None:
-        """So many more bytes are here, or raise."""
-        self._limits._add_bytes(self._client, size)
+        """Count bytes that arrived, or raise."""
+        limits, mine = self._limits, self._limits.clients[self._client]
+        if mine.bytes + size > limits.client_bytes or limits.bytes + size > limits.max_bytes:
+            self._refuse(
+                f"Bodies of {limits.bytes} bytes are here, {mine.bytes} of this client: as many as "
+                "the service takes at once."
+            )
+        mine.bytes += size
+        limits.bytes += size
         self._bytes += size
+        limits.sent.add(self._client, size)
 
     def pause_s(self) -> float:
         """How long to wait before more of this client's bytes are read."""
-        return self._limits._sent.excess_ms(self._client, _MOST_BYTES) / 1000
+        return self._limits.sent.excess_ms(self._client, _MOST_BYTES) / 1000
 
     def close(self) -> None:
         """Give everything back; once is enough."""
         if self._requests:
-            self._limits._close(self._client, self._requests, self._bytes)
+            mine = self._limits.clients[self._client]
+            mine.requests -= self._requests
+            mine.bytes -= self._bytes
+            self._limits.bytes -= self._bytes
+            self._limits.forget(self._client)
             self._requests = self._bytes = 0
+
+    def _refuse(self, sentence: str) -> NoReturn:
+        self._limits.refused += 1
+        self._limits.forget(self._client)
+        raise OverloadedError(sentence, _RETRY_MS, own=True)

@@ -8,7 +8,7 @@ machine (DNS rebinding) still asks for that name (`Host`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -31,11 +31,10 @@ class OriginCheck:
         self._local_only = local_only
         """Only this machine is to reach the service, and no key is asked for."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] == "http":
-            self._check(scope)
-        await self._app(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request."""
+        self._check(scope)
+        return self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
         host = origin = site = None

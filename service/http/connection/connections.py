@@ -13,6 +13,7 @@ from collections import Counter
 from ipaddress import ip_address
 from typing import Protocol
 
+from service.http.access.refusals import Refusals
 from service.request.client import Network
 
 _RESERVED = 128
@@ -52,6 +53,7 @@ class Connections:
         self._proxies = trusted_proxies
         self._open: dict[Connection, None] = {}  # in the order they were opened
         self._by_address: Counter[str] = Counter()
+        self._refusals = Refusals()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -75,6 +77,10 @@ class Connections:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
+
+    def pause_s(self, address: str) -> float:
+        """Count a request that cannot be read; how long its sender should wait to be told."""
+        return 0.0 if self._is_proxy(address) else self._refusals.pause_s(address)
 
     def _close_an_idle_one(self, newest: Connection) -> bool:
         for connection in self._open:

@@ -93,6 +93,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """Received since the parser last got anywhere: of a header, a trailer, empty lines."""
     _tiny_pieces = 0
     _refusal: Exception | None = None
+    _is_refused = False
+    """What else comes is not read."""
     _hanging_up: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -135,6 +137,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse within the bounds. Most headers come in one piece: only others need a timer."""
+        if self._is_refused:
+            return
         self._silent_bytes += len(data)
         super().data_received(data)
         if self._silent_bytes > MAX_HEADER_BYTES:
@@ -159,13 +163,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """Count its bytes."""
         super().on_url(url)
-        self._count(len(url))
+        self._header_bytes += len(url)
+        if self._header_bytes > MAX_HEADER_BYTES:
+            self._stop(HeadersTooLargeError(_TOO_LARGE))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count it, and its bytes; trailers come here too."""
-        if len(self.headers) >= MAX_HEADERS:
+        self._header_bytes += len(name) + len(value)
+        if len(self.headers) >= MAX_HEADERS or self._header_bytes > MAX_HEADER_BYTES:
             self._stop(HeadersTooLargeError(_TOO_LARGE))
-        self._count(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -203,16 +209,25 @@ class BoundedProtocol(HttpToolsProtocol):
     def _peer(self) -> str:
         return self.client[0] if self.client else ""
 
-    def _count(self, size: int) -> None:
-        self._header_bytes += size
-        if self._header_bytes > MAX_HEADER_BYTES:
-            self._stop(HeadersTooLargeError(_TOO_LARGE))
-
     def _stop(self, refusal: Exception) -> None:
         self._refusal = refusal
         raise _RefusedError
 
     def _refuse(self, refusal: Exception) -> None:
+        """Answer and close, the later the more was refused to this address lately."""
+        if self._is_refused or self.transport.is_closing():
+            return
+        self._is_refused = True
+        self.pipeline.clear()
+        self._stop_waiting()
+        pause_s = self.open_connections.pause_s(self._peer())
+        if pause_s:
+            self.flow.pause_reading()
+            self.loop.call_later(pause_s, self._end_with, refusal)
+        else:
+            self._end_with(refusal)
+
+    def _end_with(self, refusal: Exception) -> None:
         """Answer and close; without an answer where one to an earlier request is still due."""
         if self.transport.is_closing():
             return
@@ -230,7 +245,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _wait_for_request(self) -> None:
-        self._hanging_up = self.loop.call_later(self.headers_timeout_s, self._hang_up)
+        if not self._is_refused:
+            self._hanging_up = self.loop.call_later(self.headers_timeout_s, self._hang_up)
 
     def _stop_waiting(self) -> None:
         if self._hanging_up is not None:

@@ -11,42 +11,10 @@ from service.errors import ParameterError
 from service.http.open_inference.request import PIXELS, InferRequest
 from service.http.open_inference.response import Row, encode_response
 from service.request.answer import Answer, share
-from service.request.terms import Terms
-from service.serving.pipeline import Pipeline, Pixels
+from service.serving.pipeline import Given, Pipeline, Pixels, Received
 
 _BEYOND = 4.0
 """How far pixels may leave the range that preprocessing gives; noise may, raw bytes may not."""
-
-
-class ImagesExchange:
-    """The images of an inference request as the pipeline sees them: one plan for all."""
-
-    traceparent: str | None = None
-
-    def __init__(
-        self,
-        images: bytes | Pixels | list[bytes] | list[Pixels],
-        terms: Terms,
-        request_id: str,
-        started_ms: float,
-        client: str,
-        size: int,
-    ) -> None:
-        self.request_id = request_id
-        self.terms = terms
-        self.started_ms = started_ms
-        self.client = client
-        self.expected_bytes = size
-        self.given: Answer | None = None
-        self._images = images
-
-    async def receive(self) -> bytes | Pixels | list[bytes] | list[Pixels]:
-        """The images; they are here already."""
-        return self._images
-
-    async def answer(self, answer: Answer) -> None:
-        """Keep the answer; the route writes it."""
-        self.given = answer
 
 
 def with_bytes(request: InferRequest, preprocessing: Preprocessing) -> InferRequest:
@@ -75,18 +43,11 @@ async def infer(
     images: list[bytes] | list[Pixels] = list(request.images)
     if request.pixels is not None:
         images = list(request.pixels.astype(np.uint8, copy=False))
-    size = sum(len(x) if isinstance(x, bytes) else x.nbytes for x in images)
-    exchange = ImagesExchange(
-        images if len(images) > 1 else images[0],
-        request.terms,
-        request_id,
-        started_ms,
-        client,
-        size,
-    )
+    received: Received = images if len(images) > 1 else images[0]
+    exchange = Given(request_id, request.terms, started_ms, client, received)
     await pipeline.classify(exchange)
-    assert exchange.given is not None
-    return exchange.given
+    assert exchange.answered is not None
+    return exchange.answered
 
 
 def encode_answer(

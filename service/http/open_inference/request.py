@@ -14,7 +14,7 @@ from san_core.errors import ResolutionError
 from san_core.resolution import check_resolution
 from service.errors import BodyTooLargeError, ParameterError, TensorError
 from service.http.open_inference import tensors
-from service.request.terms import MAX_BUDGET_MS, Terms, parse_budget, parse_terms
+from service.request.terms import MAX_BUDGET_MS, Terms, parse_budget, parse_terms, whole_number
 
 IMAGE = "image"
 PIXELS = "pixels"
@@ -42,7 +42,7 @@ class WantedOutput:
     name: str
     binary: bool = False
     classification: int = 0
-    """Answer the best so many classes as text instead of the tensor; 0: the tensor."""
+    """How many of the best classes are answered as text instead of the tensor; 0: the tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +186,10 @@ def _terms(
         if isinstance(value, bool) or not isinstance(value, _JSON_SCALARS):
             raise ParameterError(f"The parameter {name[:40]!r} must be a number or a string.", name)
         given[name] = str(value)
-    timeout = _timeout_ms(given.pop("timeout", None))
-    budget = given.get("budget_ms")
-    if timeout is not None and (budget is None or timeout < parse_budget(budget)):
+    # 0 means none; more than the longest budget is that.
+    timeout_us = whole_number(given.pop("timeout", "0"), "timeout", " of microseconds")
+    timeout, budget = min(timeout_us / 1000, MAX_BUDGET_MS), given.get("budget_ms")
+    if timeout and (budget is None or timeout < parse_budget(budget)):
         given["budget_ms"] = str(timeout)
     if pixels is not None:
         pinned = str(pixels.shape[1])
@@ -196,26 +197,9 @@ def _terms(
             raise ParameterError(
                 f"The pixels have {pinned} px; another resolution cannot be pinned.", "resolution"
             )
-    priority = _priority(given.pop("priority", "0"))
+    # As Triton has it: 1 goes first, larger numbers after it; 0 is the default, which is 2.
+    priority = (whole_number(given.pop("priority", "0"), "priority") or 2) - 2
     return replace(parse_terms(given.items(), budget_header), priority=priority)
-
-
-def _priority(text: str) -> int:
-    """As Triton has it: 1 goes first, larger numbers after it; 0 is the default, which is 2."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ParameterError(f"priority must be a whole number, not {text[:40]!r}.", "priority")
-    return (int(text) or 2) - 2
-
-
-def _timeout_ms(text: str | None) -> float | None:
-    """`timeout` is in microseconds, and 0 means none; more than the longest budget is that."""
-    if text is None or text == "0":
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ParameterError(
-            f"timeout must be a whole number of microseconds, not {text[:40]!r}.", "timeout"
-        )
-    return min(int(text) / 1000, MAX_BUDGET_MS)
 
 
 def _outputs(given: Any, binary: bool) -> tuple[WantedOutput, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -20,17 +20,6 @@ from service.http.open_inference.request import (
 EXTENSIONS = ("binary_tensor_data", "classification", "parameters")
 
 
-_TENSOR = {
-    "type": "object",
-    "required": ["name", "datatype", "shape"],
-    "properties": {
-        "name": {"type": "string", "enum": ["image", "pixels"]},
-        "datatype": {"type": "string", "enum": ["BYTES", "FP32"]},
-        "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}},
-        "parameters": {"type": "object"},
-        "data": {"type": "array", "description": "base64 for BYTES; left out if binary"},
-    },
-}
 _EXAMPLE = {
     "id": "a-grey-square",
     "parameters": {"budget_ms": 50},
@@ -49,49 +38,49 @@ _EXAMPLE = {
 }
 REQUEST_BODY: dict[str, Any] = {
     "requestBody": {
-        "required": True,
         "description": "JSON; or JSON followed by raw tensors, with the length of the JSON in "
         "`Inference-Header-Content-Length`. No Content-Type is needed.",
         "content": {
-            "application/json": {
-                "example": _EXAMPLE,
-                "schema": {
-                    "type": "object",
-                    "required": ["inputs"],
-                    "properties": {
-                        "id": {"type": "string"},
-                        "parameters": {
-                            "type": "object",
-                            "properties": {
-                                "budget_ms": {"type": "number"},
-                                "timeout": {"type": "integer", "description": "microseconds"},
-                                "binary_data_output": {"type": "boolean"},
-                            },
-                        },
-                        "inputs": {
-                            "type": "array",
-                            "items": _TENSOR,
-                            "minItems": 1,
-                            "maxItems": 1,
-                        },
-                        "outputs": {
-                            "type": "array",
-                            "items": {
-                                "type": "object",
-                                "required": ["name"],
-                                "properties": {
-                                    "name": {"enum": ["logits", "scores", "resolution"]},
-                                    "parameters": {"type": "object"},
-                                },
-                            },
-                        },
-                    },
-                },
-            },
+            "application/json": {"example": _EXAMPLE},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         },
     }
 }
+"""What the document says of it beyond `InferRequestSchema`."""
+
+
+class InferInputSchema(BaseModel):
+    """The input: image files, or pixels that are preprocessed."""
+
+    name: Literal["image", "pixels"]
+    datatype: Literal["BYTES", "FP32"]
+    shape: list[Annotated[int, Field(ge=1)]]
+    parameters: dict[str, Any] = {}
+    data: list[Any] | None = Field(None, description="base64 for BYTES; left out if binary")
+
+
+class InferParametersSchema(BaseModel):
+    """What the request asks for; every parameter of /classify but `top_k` is taken, too."""
+
+    budget_ms: float | None = None
+    timeout: int | None = Field(None, description="microseconds")
+    binary_data_output: bool = False
+
+
+class WantedOutputSchema(BaseModel):
+    """An output that is asked for."""
+
+    name: Literal["logits", "scores", "resolution"]
+    parameters: dict[str, Any] = {}
+
+
+class InferRequestSchema(BaseModel):
+    """An inference request."""
+
+    id: str | None = None
+    parameters: InferParametersSchema | None = None
+    inputs: list[InferInputSchema] = Field(min_length=1, max_length=1)
+    outputs: list[WantedOutputSchema] = []
 
 
 class ServerSchema(BaseModel):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
@@ -31,7 +31,9 @@ class BundleSchema(BaseModel):
 class EventSchema(BaseModel):
     """Something that happened to a bundle."""
 
-    at: datetime
+    model_config = ConfigDict(from_attributes=True)
+
+    at: datetime = Field(validation_alias="at_s")
     result: str
     name: str
     version: str
@@ -70,7 +72,9 @@ def candidate_router(service: Service) -> APIRouter:
             best_point_ms=took.value,
         )
 
-    def describe() -> CandidateSchema:
+    @router.get("/candidate", summary="How the candidate bundle does", responses=problems(401))
+    async def candidate() -> CandidateSchema:
+        """How the candidate does beside the bundle that serves."""
         known = rollout.facts
         now, new = (known.expected_now, known.forward_now_ms), (known.expected, known.forward_ms)
         if rollout.watched is service.deployment:
@@ -85,27 +89,13 @@ def candidate_router(service: Service) -> APIRouter:
             promises_kept=known.promises.value,
             accuracy_by_feedback=known.feedback.value,
             against=[] if rollout.other is None else rollout.against(),
-            events=[
-                EventSchema(
-                    at=datetime.fromtimestamp(event.at_s, UTC),
-                    result=event.result,
-                    name=event.name,
-                    version=event.version,
-                    why=event.why,
-                )
-                for event in rollout.events
-            ],
+            events=[EventSchema.model_validate(event) for event in rollout.events],
         )
-
-    @router.get("/candidate", summary="How the candidate bundle does", responses=problems(401))
-    async def candidate() -> CandidateSchema:
-        """How the candidate does beside the bundle that serves."""
-        return describe()
 
     @router.post(
         "/admin/candidate",
         summary="Load a candidate bundle",
-        responses=problems(401, 403, 409, 422),
+        responses=problems(401, 403, 409, 422, 429),
         openapi_extra=_ADMIN,
     )
     async def load(
@@ -118,7 +108,7 @@ def candidate_router(service: Service) -> APIRouter:
     ) -> CandidateSchema:
         """Load a bundle beside the one that serves, and compare both on live pictures."""
         await service.load_candidate(service.candidate_path(file), canary)
-        return describe()
+        return await candidate()
 
     @router.post(
         "/admin/promote",
@@ -131,7 +121,7 @@ def candidate_router(service: Service) -> APIRouter:
     ) -> CandidateSchema:
         """Let the candidate serve, if it is not worse; it is taken back if it turns out to be."""
         await rollout.promote(force=force)
-        return describe()
+        return await candidate()
 
     @router.delete(
         "/admin/candidate",
@@ -142,6 +132,6 @@ def candidate_router(service: Service) -> APIRouter:
     async def drop() -> CandidateSchema:
         """Give the candidate up; once promoted, go back to the bundle it replaced."""
         await rollout.drop()
-        return describe()
+        return await candidate()
 
     return router

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ from service.request.answer import Answer
 from service.request.client import CLIENT
 from service.request.terms import MAX_BUDGET_MS, MAX_TOP_K, OnMiss, Terms, parse_terms
 from service.serving.pipeline import Pipeline
+from service.settings import Settings
 
 MAX_IMAGES = 64
 _JSON = (b"content-type", b"application/json")
@@ -55,9 +57,11 @@ class HttpExchange:
         """Read the body and find the images in it."""
         body = await self._incoming.read(self._look)
         images, self._many = await images_in(body, self._content_type, most=MAX_IMAGES)
-        self._incoming.allowance.add_requests(len(images) - 1)
         self._incoming.watch()
-        return images if len(images) > 1 else images[0]
+        if len(images) == 1:
+            return images[0]
+        self._incoming.allowance.add_requests(len(images) - 1)
+        return images
 
     async def answer(self, answer: Answer) -> None:
         """Send the answer."""
@@ -87,32 +91,40 @@ _remembered_terms = lru_cache(maxsize=1024)(_read_terms)
 """Most clients ask for the same again and again."""
 
 
-class ClassifyEndpoint:
-    """The ASGI application behind the route."""
+class Endpoint:
+    """The ASGI application behind a route that reads its body itself."""
 
-    def __init__(
-        self, pipeline: Pipeline, limits: ClientLimits, *, max_bytes: int, timeout_s: float
-    ) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, limits: ClientLimits, settings: Settings) -> None:
+        self.pipeline = pipeline
         self._limits = limits
-        self._max_bytes = max_bytes
-        self._timeout_s = timeout_s
+        self._max_bytes = settings.max_body_bytes
+        self._timeout_s = settings.receive_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         try:
             incoming = Incoming(
-                scope,
-                receive,
-                self._limits,
-                max_bytes=self._max_bytes,
-                timeout_s=self._timeout_s,
+                scope, receive, self._limits, max_bytes=self._max_bytes, timeout_s=self._timeout_s
             )
-            exchange = HttpExchange(scope, incoming, send, self._pipeline.look)
+            work = self.begin(scope, incoming, send)
         except SanError as error:
-            note_refusal(self._pipeline, scope, error)
+            note_refusal(self.pipeline, scope, error)
+            if pause_s := self._limits.penalty_s(scope[CLIENT], error):
+                await asyncio.sleep(pause_s)
             raise
-        await incoming.answer_refusals(self._pipeline.classify(exchange))
+        await incoming.serve(work)
+
+    def begin(self, scope: Scope, incoming: Incoming, send: Send) -> Coroutine[Any, Any, None]:
+        """What serves it; raise if its head cannot be read."""
+        raise NotImplementedError
+
+
+class ClassifyEndpoint(Endpoint):
+    """Behind `/classify`."""
+
+    def begin(self, scope: Scope, incoming: Incoming, send: Send) -> Coroutine[Any, Any, None]:
+        """Hand it to the pipeline."""
+        return self.pipeline.classify(HttpExchange(scope, incoming, send, self.pipeline.look))
 
 
 def note_refusal(pipeline: Pipeline, scope: Scope, error: Exception) -> None:

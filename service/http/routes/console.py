@@ -17,22 +17,26 @@ WEB = Path(__file__).parents[1] / "web"
 SWAGGER_UI = Path(fastapi_offline.__file__).parent / "static"
 """Swagger UI's own files, as a package brings them: nothing is fetched from elsewhere."""
 
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        # blob: is the picture the visitor chose; it never leaves the page except to /classify.
-        "img-src 'self' blob:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        # Nothing may turn text into markup or code, so a class name or a file name cannot either.
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
-)
+_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    # blob: is the picture the visitor chose; it never leaves the page except to /classify.
+    "img-src": "'self' blob:",
+    "connect-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+}
+
+
+def _policy(**more: str) -> str:
+    changed = _POLICY | {name.replace("_", "-"): value for name, value in more.items()}
+    return "; ".join(f"{name} {value}" for name, value in changed.items())
+
+
+# Nothing may turn text into markup or code, so a class name or a file name cannot either.
+CONTENT_SECURITY_POLICY = _policy(require_trusted_types_for="'script'", trusted_types="'none'")
 HEADERS: Mapping[str, str] = {
     "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
@@ -46,17 +50,8 @@ HEADERS: Mapping[str, str] = {
 DOCS_HEADERS: Mapping[str, str] = {
     **HEADERS,
     # Swagger UI sets styles and builds markup by itself, and shows the pictures that are sent.
-    "content-security-policy": "; ".join(
-        (
-            "default-src 'none'",
-            "script-src 'self'",
-            "style-src 'self' 'unsafe-inline'",
-            "img-src 'self' data: blob:",
-            "connect-src 'self'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-        )
+    "content-security-policy": _policy(
+        style_src="'self' 'unsafe-inline'", img_src="'self' data: blob:"
     ),
 }
 
@@ -76,14 +71,17 @@ def add_console(api: FastAPI) -> None:
     api.mount("/assets", Assets(directory=WEB / "assets"), name="assets")
     api.mount("/docs/files", Assets(directory=SWAGGER_UI), name="swagger-ui")
 
+    @api.head("/docs", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     @api.get("/docs", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     async def docs() -> FileResponse:
         return FileResponse(WEB / "docs.html", media_type="text/html", headers=dict(DOCS_HEADERS))
 
+    @api.head("/favicon.ico", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     @api.get("/favicon.ico", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     async def favicon() -> FileResponse:
         return FileResponse(WEB / "assets" / "favicon.svg", headers=dict(HEADERS))
 
+    @api.head("/", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     @api.get("/", include_in_schema=False, openapi_extra=facts(Access.PUBLIC))
     async def console() -> FileResponse:
         return FileResponse(WEB / "index.html", media_type="text/html", headers=dict(HEADERS))

@@ -7,7 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
-from service.errors import NotReadyError, ParameterError
+from san_core.command_line import what_is_wrong
+from service.errors import ParameterError
 from service.http.access.limits import ClientLimits
 from service.http.openapi import problems, reference
 from service.http.schemas import FeedbackRequest, FeedbackSchema
@@ -25,6 +26,9 @@ _REQUEST_BODY: dict[str, Any] = {
 }
 
 
+_HELP = 'Send JSON as {"request_id": "…", "label": "…"} or {"request_id": "…", "index": 207}.'
+
+
 def read_feedback(body: bytes) -> FeedbackRequest:
     """Parse and check a body; a wrong one is one sentence."""
     try:
@@ -32,7 +36,7 @@ def read_feedback(body: bytes) -> FeedbackRequest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "body"
-        raise ParameterError(f"{where}: {first['msg']}.", where) from None
+        raise ParameterError(f"{where} {what_is_wrong(first)}. {_HELP}", where) from None
 
 
 def feedback_router(service: Service, limits: ClientLimits) -> APIRouter:
@@ -56,10 +60,7 @@ def feedback_router(service: Service, limits: ClientLimits) -> APIRouter:
             given = read_feedback(await incoming.read())
         finally:
             incoming.allowance.close()
-        answered_by = service.answered_by(given.request_id)
-        if answered_by is None:
-            raise NotReadyError("No bundle is loaded yet; try again soon.")
-        manifest = answered_by.manifest
+        manifest = service.answered_by(given.request_id).manifest
         model = manifest.name, manifest.version
         service.feedback.check_model(given.request_id, model)  # before its classes are looked up
         truth = resolve_truth(manifest.classes, label=given.label, index=given.index)

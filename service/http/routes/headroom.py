@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import NotReadyError
 from service.fleet.headroom import HEADER, Headroom
 from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
@@ -47,7 +46,7 @@ def headroom_router(service: Service) -> APIRouter:
         """What this replica could promise now, for a router that chooses among several."""
         found = service.headroom()
         if found is None:
-            raise NotReadyError("Nothing can be served yet; try again soon.")
+            raise service.not_ready()
         return HeadroomSchema(
             points=[PromisedSchema(accuracy=a, budget_ms=round(ms, 3)) for a, ms in found.points],
             work_ms=round(found.work_ms, 3),
@@ -69,19 +68,18 @@ class LoadReport:
         self._last: tuple[Headroom | None, bytes] = None, b""
         """Many answers share a report: it is written once."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request."""
+        if scope["method"] != "POST":
+            return self._app(scope, receive, send)
 
-        async def reported(message: Message) -> None:
+        def reported(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 headroom = self._headroom()
                 if headroom is not None:
                     if headroom is not self._last[0]:
                         self._last = headroom, headroom.header()
                     message["headers"] = [*message["headers"], (HEADER, self._last[1])]
-            await send(message)
+            return send(message)
 
-        await self._app(scope, receive, reported)
+        return self._app(scope, receive, reported)

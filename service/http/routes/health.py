@@ -7,10 +7,9 @@ from importlib import metadata
 
 from fastapi import APIRouter
 
-from service.errors import DrainingError, NotReadyError
 from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
-from service.http.schemas import ModelSchema, StatusSchema, VersionSchema
+from service.http.schemas import ModelSchema, ReloadSchema, StatusSchema, VersionSchema
 from service.serving.service import Service
 
 _PUBLIC = facts(Access.PUBLIC)
@@ -30,10 +29,8 @@ def health_router(service: Service) -> APIRouter:
     @router.get("/readyz", summary="Is it ready?", responses=problems(503), openapi_extra=_PUBLIC)
     async def readyz() -> StatusSchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
-        if service.is_leaving:
-            raise DrainingError("The service is shutting down.")
         if not service.is_ready:
-            raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
+            raise service.not_ready()
         return StatusSchema(status="ready")
 
     @router.get("/version", summary="What runs here", responses=problems(401))
@@ -67,15 +64,18 @@ def health_router(service: Service) -> APIRouter:
     @router.post(
         "/admin/reload",
         summary="Read the bundle again",
-        responses=problems(401, 403, 409),
+        responses=problems(401, 403, 409, 429),
         openapi_extra=facts(Access.ADMIN),
     )
-    async def reload() -> VersionSchema:
+    async def reload() -> ReloadSchema:
         """Read the bundle's file again and swap it in without dropping a request.
 
-        A broken file leaves the old bundle serving. Which file it is, the operator said at start.
+        A broken file leaves the old bundle serving, and one that did not change changes nothing.
+        Which file it is, the operator said at start. A few swaps a minute are possible.
         """
-        await service.reload()
-        return await version()
+        before = service.deployment
+        now = await service.reload()
+        told = await version()
+        return ReloadSchema(reload="unchanged" if now is before else "swapped", **told.model_dump())
 
     return router

@@ -14,9 +14,8 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.types import Receive, Scope, Send
 
-from san_core.errors import SanError
 from san_core.preprocessing import Preprocessing
-from service.errors import CompressedBodyError, DrainingError, NotReadyError, UnknownModelError
+from service.errors import CompressedBodyError, UnknownModelError
 from service.http.access.limits import ClientLimits
 from service.http.access.route_facts import Access, facts
 from service.http.connection.protocol import FIRST_BYTE
@@ -25,6 +24,7 @@ from service.http.open_inference.inference import encode_answer, infer, with_byt
 from service.http.open_inference.request import InferRequest, parse_request
 from service.http.open_inference.schemas import (
     REQUEST_BODY,
+    InferRequestSchema,
     InferSchema,
     LiveSchema,
     ModelMetadataSchema,
@@ -33,7 +33,7 @@ from service.http.open_inference.schemas import (
     model_metadata,
 )
 from service.http.openapi import problem, problems
-from service.http.routes.classify import PROBLEMS, note_refusal, raw_route
+from service.http.routes.classify import PROBLEMS, Endpoint, note_refusal, raw_route
 from service.http.upload.body import Incoming
 from service.request.client import CLIENT
 from service.serving.bundles.deployment import Deployment
@@ -50,9 +50,7 @@ _USABLE_ID = re.compile(r"[A-Za-z0-9._~-]{1,60}")
 
 def served(service: Service, name: str, version: str | None = None) -> Deployment:
     """The deployment a path names."""
-    deployment = service.deployment
-    if deployment is None:
-        raise NotReadyError("No bundle is loaded yet; try again soon.")
+    deployment = service.deployed()
     manifest = deployment.manifest
     if name != manifest.name or version not in (None, manifest.version):
         raise UnknownModelError(
@@ -61,30 +59,15 @@ def served(service: Service, name: str, version: str | None = None) -> Deploymen
     return deployment
 
 
-class InferEndpoint:
+class InferEndpoint(Endpoint):
     """The ASGI application behind `infer`."""
 
     def __init__(self, service: Service, limits: ClientLimits) -> None:
+        super().__init__(service.pipeline, limits, service.settings)
         self._service = service
-        self._limits = limits
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        settings, pipeline = self._service.settings, self._service.pipeline
-        try:
-            incoming = Incoming(
-                scope,
-                receive,
-                self._limits,
-                max_bytes=settings.max_body_bytes,
-                timeout_s=settings.receive_timeout_s,
-            )
-        except SanError as error:
-            note_refusal(pipeline, scope, error)
-            raise
-        await incoming.answer_refusals(self._infer(scope, incoming, send))
-
-    async def _infer(self, scope: Scope, incoming: Incoming, send: Send) -> None:
+    async def begin(self, scope: Scope, incoming: Incoming, send: Send) -> None:
+        """Read what is asked for, and have it answered."""
         service = self._service
         try:
             request = await self._admit(scope, incoming)
@@ -164,10 +147,8 @@ def open_inference_router(service: Service, limits: ClientLimits) -> APIRouter:
     )
     async def ready() -> ReadySchema:
         """Ready: a bundle is loaded and its frontier was measured on this host."""
-        if service.is_leaving:
-            raise DrainingError("The service is shutting down.")
         if not service.is_ready:
-            raise NotReadyError(service.failure or "Loading the bundle and measuring this host.")
+            raise service.not_ready()
         return ReadySchema(ready=True)
 
     @router.get("/models/{name}", summary="The model", responses=_MODEL_PROBLEMS)
@@ -219,7 +200,7 @@ def _infer_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -
     }
 
     @router.post("/models/{name}/infer", summary="Classify images or pixels", **options)
-    async def infer_(name: str) -> None:
+    async def infer_(name: str, body: InferRequestSchema) -> None:
         """Classify images, or preprocessed pixels at a resolution of the client's choice."""
 
     @router.post(
@@ -227,7 +208,7 @@ def _infer_router(endpoint: Callable[[Scope, Receive, Send], Awaitable[None]]) -
         summary="Classify with a version of the model",
         **options,
     )
-    async def infer_version(name: str, version: str) -> None:
+    async def infer_version(name: str, version: str, body: InferRequestSchema) -> None:
         """Classify with a version of the model."""
 
     return router

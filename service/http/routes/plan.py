@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from san_core.preprocessing import ImageHeader
-from service.errors import NotReadyError
 from service.http.openapi import problems
 from service.http.schemas import PlanSchema
 from service.request.answer import share
@@ -45,11 +44,8 @@ def plan_router(service: Service) -> APIRouter:
         """
         query = request.query_params.multi_items()
         terms = parse_terms(query, request.headers.get("x-budget-ms"), _IMAGE)
-        deployment = service.deployment
-        if deployment is None:
-            raise NotReadyError("No bundle is loaded yet; try again soon.")
         found = plan(
-            deployment,
+            service.deployed(),
             terms,
             ImageHeader("JPEG", width, height),
             bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 
@@ -11,7 +11,7 @@ from san_core.mode import Mode
 from san_core.preprocessing import ImageHeader
 from san_core.resolution import MAX_RESOLUTION, MIN_RESOLUTION, provenance
 from service.engines.weight_cache import WeightCache
-from service.errors import NotCachedError, NotReadyError, ParameterError
+from service.errors import NotCachedError, ParameterError
 from service.http.access.route_facts import Access, facts
 from service.http.openapi import problems
 from service.http.schemas import (
@@ -101,11 +101,6 @@ def resolutions_router(service: Service) -> APIRouter:
     """The routes."""
     router = APIRouter(prefix="/resolutions", tags=["resolutions"])
 
-    def deployed() -> Deployment:
-        if service.deployment is None:
-            raise NotReadyError("No bundle is loaded yet; try again soon.")
-        return service.deployment
-
     def point_for(deployment: Deployment, resolution: int, mode: Mode | None) -> OperatingPoint:
         if resolution > service.settings.max_resolution:
             raise ParameterError(
@@ -116,7 +111,7 @@ def resolutions_router(service: Service) -> APIRouter:
     @router.get("", summary="What this host can offer", responses=problems(401, 503))
     async def list_resolutions() -> ResolutionsSchema:
         """Every operating point the policy considers, with its accuracy and its latency here."""
-        deployment = deployed()
+        deployment = service.deployed()
         await deployment.count_costs()
         return ResolutionsSchema(
             model=deployment.manifest.name,
@@ -144,7 +139,7 @@ def resolutions_router(service: Service) -> APIRouter:
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
         """Make a resolution ready in the background."""
-        deployment = deployed()
+        deployment = service.deployed()
         point = point_for(deployment, resolution, mode)
         if point in deployment.cache:
             return _warm(point, "cached")
@@ -161,7 +156,7 @@ def resolutions_router(service: Service) -> APIRouter:
         resolution: Resolution, mode: Annotated[Mode | None, Query()] = None
     ) -> WarmSchema:
         """Drop a resolution's weights from the cache; they are generated again when needed."""
-        cache = deployed().cache
+        cache = service.deployed().cache
         found = [
             point
             for point in (*cache.points(), *cache.building())
@@ -176,12 +171,7 @@ def resolutions_router(service: Service) -> APIRouter:
     return router
 
 
-def _warm(point: OperatingPoint, state: str) -> WarmSchema:
-    return WarmSchema.model_validate(
-        {
-            "resolution": point.resolution,
-            "mode": str(point.mode),
-            "precision": point.precision,
-            "state": state,
-        }
+def _warm(point: OperatingPoint, state: Literal["cached", "building", "evicted"]) -> WarmSchema:
+    return WarmSchema(
+        resolution=point.resolution, mode=point.mode, precision=point.precision, state=state
     )

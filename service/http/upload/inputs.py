@@ -19,6 +19,7 @@ from service.http.upload.multipart import FIELD, form_images
 _AT_ONCE = 65_536
 _DATA_URL = re.compile(r"data:[\w.+-]*/?[\w.+-]*(;[\w=.+-]+)*;base64,", re.ASCII)
 _URL = re.compile(r"(https?|ftp|file|s3|gs)://", re.IGNORECASE)
+_NAME = re.compile(rb"@?[^\r\n\0]{1,250}\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|avif|hei[cf])", re.I)
 _JSON_HELP = (
     'Send JSON as {"image": "BASE64"} or {"images": ["BASE64", …]}; a data: URL may stand for '
     "the base64."
@@ -42,19 +43,19 @@ async def images_in(body: bytes, content_type: bytes | None, most: int) -> tuple
             f"At most {most} images fit into one request; this one has {len(images)}.", FIELD
         )
     for n, image in enumerate(images):
+        which = f"Image {n} of {len(images)}" if many else "The body"
         if not image:
-            which = f"Image {n} of {len(images)}" if many else "The body"
             raise NotAnImageError(f"{which} is empty; send the image's bytes.")
+        if _NAME.fullmatch(image):
+            raise NotAnImageError(
+                f"{which} is a file's name, not the file: put an @ directly before the name, as in "
+                "curl --data-binary @photo.jpg or curl -F image=@photo.jpg."
+            )
     return images, many
 
 
 def _check_plain(body: bytes, content_type: bytes | None) -> None:
-    """Recognise what curl's -d and -F leave of a picture, and what a shell leaves of a name."""
-    if body[:1] == b"@":
-        raise NotAnImageError(
-            "The body is a file's name, not the file: write curl --data-binary @photo.jpg, with "
-            "the @ directly before the name."
-        )
+    """Recognise a URL, and what curl's -d leaves of a picture."""
     if _URL.match(body[:16].decode("latin-1")):
         raise NotAnImageError(
             "The body is a URL. The service fetches nothing; send the image's bytes."
@@ -75,6 +76,7 @@ def _from_json(body: bytes) -> tuple[list[bytes], bool]:
         given: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise NotAnImageError(f"The body is neither an image nor JSON: {error}.") from None
+    where = "images"
     if isinstance(given, dict):
         known = given.keys() & {"image", "images"}
         if len(given) != 1 or not known:
@@ -82,11 +84,13 @@ def _from_json(body: bytes) -> tuple[list[bytes], bool]:
                 raise ParameterError("The service fetches no URL. " + _JSON_HELP, "url")
             names = ", ".join(repr(str(name)[:40]) for name in list(given)[:8]) or "none"
             raise ParameterError(f"{_JSON_HELP} The members here are: {names}.", FIELD)
-        given = given["image"] if "image" in given else given["images"]
+        (where,) = known
+        given = given[where]
     if isinstance(given, str):
         return [_decode(given, FIELD)], False
     if not isinstance(given, list):
-        raise ParameterError(f"images is no list. {_JSON_HELP}", "images")
+        wanted = "a string" if where == "image" else "a list"
+        raise ParameterError(f"{where} must be {wanted}. {_JSON_HELP}", where)
     if not given:
         raise ParameterError("images is empty; send at least one image.", "images")
     return [_decode(x, f"images[{n}]") for n, x in enumerate(given)], True

@@ -20,20 +20,13 @@ from service.latency.measurement import measure_decode, measure_forward, missing
 from service.latency.store import LatencyStore, directories, store_key
 from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery, precisions
 from service.serving.bundles.room import capacity
+from service.serving.bundles.steps import Steps
 
 logger = logging.getLogger(__name__)
 
-_STEPS = 4
-"""Load, build, measure, warm up."""
-
-
-def announce(done: int, doing: str) -> None:
-    """Show how far a bundle is from being ready."""
-    logger.info(doing, extra={"progress": (done, _STEPS)})
-
 
 async def deploy(
-    machinery: Machinery, path: Path | None, choose_engine: EngineChoice
+    machinery: Machinery, path: Path | None, choose_engine: EngineChoice, steps: Steps
 ) -> Deployment:
     """Load a bundle, choose its engine, make its essential points ready.
 
@@ -41,7 +34,7 @@ async def deploy(
     """
     path = path or DEFAULT_BUNDLE
     clock, begun = machinery.clock, machinery.clock()
-    announce(0, "loading the bundle")
+    steps.begin()
 
     def prepare() -> tuple[Bundle, Engine]:
         bundle = read(path)  # into memory: the file may be overwritten in place
@@ -59,9 +52,10 @@ async def deploy(
     try:
         store = _store(machinery, bundle, engine)
         measurements = store.load() or Measurements()
-        announce(1, "building the first networks")
+        steps.remember(measurements.start_ms)
+        steps.begin()
         networks = await _build(machinery, bundle, engine)
-        announce(2, "measuring this machine")
+        steps.begin()
         if await _measure(machinery, bundle, networks, measurements):
             store.save(measurements)
         deployment = Deployment(

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import logging
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from san_core.bundle import DEFAULT_BUNDLE
+from san_core.bundle import DEFAULT_BUNDLE, Bundle
+from service.engines.base import Engine
 from service.engines.openvino.disk_cache import user_cache
+from service.errors import OverloadedError
 from service.runtime.turns import turn
 from service.scheduling.admission import Admission
 from service.serving.bundles.completion import Completion
-from service.serving.bundles.deploying import announce, deploy
+from service.serving.bundles.deploying import deploy
 from service.serving.bundles.deployment import Deployment, EngineChoice, Machinery
 from service.serving.bundles.room import capacity, room_beside
+from service.serving.bundles.steps import Steps
 from service.serving.tasks import Tasks
 from service.settings import MEGA
 
@@ -41,6 +46,9 @@ _COLLECTIONS, _COLLECT_AGAIN_S = 10, 0.5
 """How often the collector looks for a deployment that was replaced."""
 _BESIDE = 4
 """A candidate gets a quarter of the memory for networks."""
+_MOST_LOADS, _WINDOW_MS = 4, 60_000.0
+"""Bundles that are made ready beside the one that serves within a minute. Each takes about four
+seconds of a core, so that these take an eighth of two."""
 
 
 class Bundles:
@@ -57,6 +65,8 @@ class Bundles:
         self.serving: Deployment | None = None
         """Swapped as a whole."""
         self.choose_engine = choose_engine
+        self.first_steps = Steps(machinery.clock)
+        """How far the bundle is that the service starts with."""
         self._machinery = machinery
         self._settings = machinery.settings
         self._admission = admission
@@ -64,6 +74,8 @@ class Bundles:
         self._warm_up = warm_up
         self._completing: asyncio.Task[None] | None = None
         """Completes the deployment that serves."""
+        self._begun: deque[float] = deque(maxlen=_MOST_LOADS)
+        """When bundles were last begun to be made ready beside it."""
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """While it lasts no other process of this host builds or measures."""
@@ -72,29 +84,58 @@ class Bundles:
     async def make_first(self) -> Deployment:
         """Make the bundle ready that the service starts with."""
         async with self.turn():
-            deployment = await deploy(self._machinery, self._settings.bundle, self.choose_engine)
-            announce(3, "warming up")
+            steps = self.first_steps
+            deployment = await deploy(
+                self._machinery, self._settings.bundle, self.choose_engine, steps
+            )
+            steps.begin()
             await self._warm_up(deployment)
+            deployment.model.measurements.start_ms = steps.end()  # kept with the other times
         return deployment
+
+    async def is_unchanged(self) -> bool:
+        """Whether the bundle's file holds what serves already."""
+        serving, path = self.serving, self._settings.bundle or DEFAULT_BUNDLE
+        if serving is None:
+            return False
+        return await self._machinery.loader.submit(lambda: _sha256(path)) == serving.sha256
 
     async def make(self, path: Path | None, beside: bool = False) -> Deployment:
         """Make a bundle ready; a candidate gets a part of the memory of the one that serves."""
+        path = path or DEFAULT_BUNDLE
         machinery, most = self._machinery, self._settings.cache_megabytes
         if beside:
             most //= _BESIDE
         if self.serving is not None:
-            room = await room_beside(self.serving, path or DEFAULT_BUNDLE)
+            room = await room_beside(self.serving, path)
             most = most if room is None else min(most, room // MEGA)
         if most < self._settings.cache_megabytes:
             less = {"cache_megabytes": max(1, most)}
             machinery = replace(machinery, settings=self._settings.model_copy(update=less))
-        deployment = await deploy(machinery, path, self.choose_engine)
+
+        def choose(bundle: Bundle) -> Engine:
+            self._count_load()  # only now: a file that cannot be read costs little
+            return self.choose_engine(bundle)
+
+        deployment = await deploy(machinery, path, choose, Steps(machinery.clock))
         try:
             await self._prepare(deployment)
         except BaseException:
             await deployment.close()
             raise
         return deployment
+
+    def _count_load(self) -> None:
+        """Count a bundle that is made ready, or raise if there were too many lately."""
+        now, begun = self._machinery.clock(), self._begun
+        again_ms = begun[0] + _WINDOW_MS - now if len(begun) == _MOST_LOADS else 0.0
+        if again_ms > 0:
+            raise OverloadedError(
+                f"{_MOST_LOADS} bundles were loaded within a minute; try again in "
+                f"{again_ms / 1000:.0f} s.",
+                again_ms,
+            )
+        begun.append(now)
 
     async def _prepare(self, deployment: Deployment) -> None:
         """Make all of a deployment's frontier ready, in the time there is, while another serves.
@@ -170,3 +211,14 @@ class Bundles:
                 self._give_room()  # the memory of the old one's networks
                 return
             await asyncio.sleep(_COLLECT_AGAIN_S)
+
+
+def _sha256(path: Path) -> str | None:
+    """Of a file's content; None if it is no file, or cannot be read."""
+    try:
+        if not path.is_file():  # a device has no end
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

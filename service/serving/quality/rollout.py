@@ -205,10 +205,10 @@ class Rollout(IdleSampler):
 
     def observe(self, record: Request) -> None:
         """Learn from a request that the watched bundle served."""
-        watched = self.watched
-        if self.stage not in (Stage.CANARY, Stage.PROMOTED) or watched is None:
+        if self.stage not in (Stage.CANARY, Stage.PROMOTED):
             return
-        if record.bundle != watched.sha256 or record.terms.budget_ms is None:
+        watched = self.watched
+        if watched is None or record.bundle != watched.sha256 or record.terms.budget_ms is None:
             return
         feasible = record.idle is None or record.idle.feasible
         if feasible and record.outcome in (Outcome.ANSWERED, Outcome.LATE, Outcome.EXPIRED):

@@ -67,6 +67,8 @@ def test_a_file_that_is_not_there_is_named_before_anything_starts(tiny_bundle, c
     ("arguments", "sentence"),
     [
         (["--budget-ms", 0], "--budget-ms must be more than 0"),
+        (["--budget-ms", "-5"], "ms, not -5."),
+        (["https://example.com/a.jpg"], "Images are read from files: download a.jpg first."),
         (["--resolution", 7], "outside 32 to 1024"),
         (["--top-k", 0], "--top-k is at least 1"),
     ],

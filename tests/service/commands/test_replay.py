@@ -17,3 +17,12 @@ def test_it_prints_a_row_per_policy(capsys):
 def test_what_is_not_known_is_one_sentence(given, capsys):
     assert dispatch(["replay", *given], COMMANDS) == 2
     assert "known are" in capsys.readouterr().err
+
+
+def test_a_file_that_is_missing_or_has_no_times_is_one_sentence(tmp_path, capsys):
+    assert dispatch(["replay", "traffic.jsonl"], COMMANDS) == 2
+    assert capsys.readouterr().err == "san replay: There is no recording traffic.jsonl.\n"
+    empty = tmp_path / "latency.json"
+    empty.write_text('{"forward": [], "decode": {}, "build_ms": {}}')
+    assert dispatch(["replay", "poisson-1", "--host", str(empty)], COMMANDS) == 2
+    assert "has no times" in capsys.readouterr().err

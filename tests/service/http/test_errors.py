@@ -3,6 +3,7 @@ import socket
 
 import pytest
 
+from service.http.access.limits import ClientLimits
 from tests.service.conftest import CLASSES, picture, serving, until, write_bundle
 from tests.service.fakes import GatedEngine
 
@@ -197,3 +198,13 @@ def test_whoever_is_turned_away_is_counted_and_logged(make_settings, caplog):
         413,
         401,
     ]
+
+
+def test_requests_that_are_wrong_before_their_body_count_as_refusals_too(client, monkeypatch):
+    counted = []
+    monkeypatch.setattr(
+        ClientLimits, "penalty_s", lambda _, client, error: counted.append(error) or 0.0
+    )
+    refused = client.post("/classify", content=picture(), headers={"X-Budget-Ms": "0" * 30_000})
+    check_problem(refused, 422)
+    assert len(counted) == 1

@@ -11,6 +11,7 @@ import pytest
         ("POST", "/v1/models/x:predict", 404, "POST an image to /classify."),
         ("GET", "/resolution", 404, "did you mean /resolutions?"),
         ("GET", "/nothing/like/it", 404, "There is nothing at /nothing/like/it. /docs lists"),
+        ("POST", "/", 405, "POST an image to /classify."),
         ("PUT", "/resolutions", 405, "/resolutions does not take PUT; see Allow"),
     ],
 )

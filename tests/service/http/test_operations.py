@@ -7,7 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.engines.build_limits import MOST_PER_CLIENT, MOST_WARMING
 from service.settings import Settings
-from tests.service.conftest import picture, serving, until, write_bundle
+from tests.service.conftest import CLASSES, picture, serving, until, write_bundle
+from tests.service.fakes import GatedEngine
 from tests.service.http.test_errors import check_problem
 
 HUGE = 1e5
@@ -125,8 +126,38 @@ def test_not_ready_before_the_host_was_measured(make_settings, tmp_path, monkeyp
             client.get("/resolutions"),
             client.post("/classify", content=picture()),
         ):
-            check_problem(response, 503)
+            problem = check_problem(response, 503)
             assert int(response.headers["retry-after"]) >= 1
+            assert problem["progress"] == {"done": 0, "total": 4, "seconds_left": None}
+            assert problem["detail"].startswith("The service is starting: waiting ")
+
+
+def test_a_start_says_how_far_it_is_and_the_next_one_knows_how_long_it_takes(
+    make_settings, tmp_path
+):
+    settings = make_settings(cache_dir=tmp_path)
+
+    def while_building():
+        engine = GatedEngine(len(CLASSES))
+        engine.building.clear()
+        with serving(settings, engine=engine, ready=False) as running, running.client() as client:
+            until(lambda: client.get("/readyz").json()["progress"]["done"] == 1)
+            for response in (client.get("/readyz"), client.post("/classify", content=picture())):
+                problem = check_problem(response, 503)
+                assert problem["detail"] == (
+                    "The service is starting: building the first networks."
+                )
+            engine.building.set()
+            until(lambda: running.service.is_ready)
+            assert "progress" not in check_problem(client.get("/nowhere"), 404)
+            until(lambda: running.service.deployment.is_complete)
+            return problem["progress"], running.service.deployment.model.measurements.start_ms
+
+    first, took_ms = while_building()
+    again, _ = while_building()
+    assert (first["done"], first["total"]) == (again["done"], again["total"]) == (1, 4)
+    assert 0 <= again["seconds_left"] <= round(sum(took_ms[1:]) / 1000, 1)
+    assert again["seconds_left"] >= round(sum(took_ms[2:]) / 1000, 1)
 
 
 def metrics_of(client):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from benchmarks.servers.bundles import new_version
 from service.request.request import Request
 from service.request.terms import Terms
 from tests.service.conftest import CLASSES, picture, serving, until
@@ -181,12 +182,13 @@ def test_a_cold_resolution_does_not_stall_the_others(make_settings, engine):
 
 
 def test_a_swap_drops_nobody_and_closes_the_old_engine_after_the_last(
-    make_settings, engine, tmp_path
+    make_settings, engine, own_bundle
 ):
     with (
-        serving(make_settings(), engine=engine) as running,
+        serving(make_settings(bundle=own_bundle), engine=engine) as running,
         running.client() as client,
     ):
+        new_version(own_bundle, "2")
         other = GatedEngine(len(CLASSES))
         with held(running, engine, 3) as jobs:
             running.service.bundles.choose_engine = lambda _: other

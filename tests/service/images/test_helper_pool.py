@@ -14,6 +14,7 @@ import pytest
 
 from san_core.errors import CorruptImageError, ImageTooLargeError
 from san_core.preprocessing import Preprocessing, decode
+from service.app import NICE_DECODING, make_service
 from service.errors import ExpiredError, OverloadedError
 from service.images import helper_pool
 from service.images.decoder import DecodeLimits, Decoder, are_quick
@@ -47,6 +48,20 @@ def decoded(pool: HelperPool, data: bytes, cpu_ms: float = 2000.0) -> np.ndarray
 
 def processes(pool: HelperPool) -> list[int]:
     return [h._process.pid for h in pool._helpers if h._process is not None]
+
+
+def test_what_decodes_for_long_is_nicer_than_all_else_that_computes(make_settings):
+    service = make_service(make_settings())
+    try:
+        machinery, helpers = service.machinery, service._helpers
+        assert machinery.large_decoder._nice == NICE_DECODING > machinery.builders._nice
+        data = picture(image_format="PNG")
+        asyncio.run(helpers.decode(data, HOW, 96, cpu_ms=2000.0))
+        ours = os.getpriority(os.PRIO_PROCESS, 0)
+        for pid in processes(helpers):
+            assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, ours + NICE_DECODING)
+    finally:
+        asyncio.run(service.stop())
 
 
 @pytest.mark.parametrize("name", READERS)

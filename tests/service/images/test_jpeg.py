@@ -16,6 +16,7 @@ from PIL import Image, ImageFilter
 from san_core.errors import CorruptImageError
 from san_core.preprocessing import Preprocessing, decode
 from service.images import jpeg
+from service.images.header import read_jpeg
 
 
 @functools.cache
@@ -135,8 +136,9 @@ def test_only_the_first_exif_segment_is_read(order: str, tags: int) -> None:
     head = b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment
     turned = data[:2] + head + data[2:]
     # A directory of more tags than any camera writes is not read to its end.
-    assert jpeg._orientation(turned) == (6 if tags < 256 else 1)
-    assert jpeg._orientation(turned[:2] + b"\xff\xe1\0\x0aExif\0\0II" + turned[2:]) == 1
+    assert read_jpeg(turned).orientation == (6 if tags < 256 else 1)
+    before = b"\xff\xe1\0\x0aExif\0\0II"
+    assert read_jpeg(turned[:2] + before + turned[2:]).orientation == 1
 
 
 @pytest.mark.parametrize("capability", ["default", "avx2"])

@@ -48,6 +48,17 @@ def test_a_bar_is_replaced_by_what_follows(shown):
     ]
 
 
+def test_a_bar_says_how_long_it_will_take_if_that_is_known(shown):
+    logger = logging.getLogger("service.x")
+    for left in (None, 1.2, 0.0):
+        logger.info("building", extra={"progress": (1, 4, left)})
+    assert [line.split(" ", 1)[1] for line in plain(shown).split("\r")] == [
+        "1 of 4 building",
+        "1 of 4 building, about 2 s left",
+        "1 of 4 building",
+    ]
+
+
 @pytest.mark.parametrize(
     ("facts", "line"),
     [

@@ -6,12 +6,13 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from uvicorn.config import STARTUP_FAILURE
 
-from service.processes.supervisor import _Supervisor
+from service.processes.supervisor import _Nap, _Supervisor
 from service.settings import MEGA, Settings
 from tests.service.conftest import picture, write_bundle
 from tests.service.http.test_errors import check_problem
@@ -115,6 +116,20 @@ def sums(client):
     for (name, _), value in metrics_of(client).items():
         found[name] += value
     return found
+
+
+def test_the_end_of_a_worker_ends_the_supervisors_nap():
+    ended, other = os.pipe()
+    nap = _Nap(lambda: [SimpleNamespace(sentinel=ended)])
+    napping = threading.Thread(target=nap.wait, args=(600,), daemon=True)
+    napping.start()
+    os.close(other)
+    napping.join(60)
+    assert not napping.is_alive()
+    assert not nap.is_set()
+    os.close(ended)
+    nap.set()
+    assert nap.wait(600)
 
 
 def test_both_processes_answer(pair):

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from benchmarks.servers.bundles import new_version
 from san_core.bundle import load
 from service import app
 from service.app import make_service
@@ -252,7 +253,7 @@ def test_a_process_that_was_stopped_is_not_taken_for_a_device_that_hangs(monkeyp
 
 @pytest.mark.parametrize("is_in_a_cycle", [False, True])
 def test_the_first_deployment_is_gone_after_a_reload(
-    make_settings, tiny_bundle, monkeypatch, is_in_a_cycle
+    make_settings, own_bundle, monkeypatch, is_in_a_cycle
 ):
     """With its engine and its meta network: on a GPU they are most of the memory.
 
@@ -278,7 +279,8 @@ def test_the_first_deployment_is_gone_after_a_reload(
     collector = SimpleNamespace(collect=collect, freeze=gc.freeze, unfreeze=gc.unfreeze)
     monkeypatch.setattr(swapping, "gc", collector)
     monkeypatch.setattr(app, "choose_engine", choose)
-    with serving(make_settings()) as running, running.client() as client:
+    with serving(make_settings(bundle=own_bundle)) as running, running.client() as client:
+        new_version(own_bundle, "2")
         assert client.post("/admin/reload").status_code == 200
         assert client.post("/classify", content=picture()).status_code == 200
 
@@ -290,7 +292,9 @@ def test_the_first_deployment_is_gone_after_a_reload(
         assert made[1][0]() is not None
 
 
-def test_after_a_reload_networks_may_take_the_memory_of_those_before(make_settings, monkeypatch):
+def test_after_a_reload_networks_may_take_the_memory_of_those_before(
+    make_settings, own_bundle, monkeypatch
+):
     devices = []
 
     def room():
@@ -303,7 +307,8 @@ def test_after_a_reload_networks_may_take_the_memory_of_those_before(make_settin
         return engine
 
     monkeypatch.setattr(app, "choose_engine", choose)
-    with serving(make_settings()) as running, running.client() as client:
+    with serving(make_settings(bundle=own_bundle)) as running, running.client() as client:
+        new_version(own_bundle, "2")
         assert client.post("/admin/reload").status_code == 200
         until(lambda: running.service.deployment.cache.capacity_bytes >= 700_000_000)
         assert [device.closed for device in devices] == [True, False]

@@ -134,23 +134,24 @@ async function warmUp() {
 
 /** What it does before it can answer, and how long that will still take. */
 function showStarting(error) {
-  showStatus("getting ready", "wait");
+  showStatus("starting", "wait");
   byId("starting").hidden = false;
   byId("classify").disabled = true;
   state.startedAt ||= performance.now();
   const bar = byId("starting-bar");
   const { progress } = error;
-  const parts = [error.message.replace(/\.$/, "")];
-  if (progress?.total > 0) {
+  const parts = [];
+  if (progress) {
     bar.max = progress.total;
     bar.value = progress.done;
-    parts.push(`${progress.done} of ${progress.total}`);
-    if (progress.seconds_left > 0) parts.push(`about ${Math.ceil(progress.seconds_left)}\u202fs left`);
+    parts.push(`${progress.done} of ${progress.total} steps done`);
   } else {
     bar.removeAttribute("value");
-    parts.push(`${Math.round((performance.now() - state.startedAt) / 1000)}\u202fs so far`);
   }
-  byId("starting-text").textContent = `${parts.join(", ")}.`;
+  const waited = `waiting for ${Math.round((performance.now() - state.startedAt) / 1000)}\u202fs`;
+  const left = progress?.seconds_left;
+  parts.push(left > 0 ? `about ${Math.ceil(left)}\u202fs left` : waited);
+  byId("starting-text").textContent = `${error.message} ${parts.join(", ")}.`;
 }
 
 function askForKey() {

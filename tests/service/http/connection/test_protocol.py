@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from ipaddress import ip_network
 
 import pytest
 import uvicorn
@@ -316,3 +317,36 @@ def test_descriptors_are_left_for_everything_else(monkeypatch):
 def test_the_bounds_are_those_the_docs_name():
     assert (MAX_HEADERS, MAX_HEADER_BYTES, MAX_PIPELINED) == (100, 65_536, 16)
     assert protocol_module.FIRST_BYTE == "san.first_byte_ms"
+
+
+class Later(Connections):
+    """Whoever is refused is told after so many seconds."""
+
+    pause = 3600.0
+
+    def pause_s(self, _: str) -> float:
+        return self.pause
+
+
+def test_a_refusal_comes_later_if_there_were_many():
+    later = Later()
+    with serving(connections=later) as served:
+        with closing(served.connect()) as connection:
+            connection.settimeout(0.2)
+            connection.sendall(b"nonsense\r\n\r\n" + GET + b"\r\n")
+            with pytest.raises(TimeoutError):
+                connection.recv(100)
+            assert not served.seen, "what follows a refused request is not read"
+            connection.sendall(GET + b"\r\n")
+        served.until(lambda: not served.protocols or len(later) == 1)
+        later.pause = 0.01
+        said = talk(served, b"nonsense\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 400")
+
+
+def test_many_refusals_of_one_address_are_counted_but_not_those_behind_a_proxy():
+    connections = Connections(trusted_proxies=(ip_network("10.0.0.0/8"),))
+    assert [connections.pause_s("1.2.3.4") for _ in range(90)] == [0.0] * 90
+    assert max(connections.pause_s("1.2.3.4") for _ in range(400)) == 0.25
+    assert connections.pause_s("1.2.3.5") == 0
+    assert {connections.pause_s("10.0.0.1") for _ in range(400)} == {0.0}

@@ -44,6 +44,13 @@ def test_everything_comes_under_the_policy(client, path):
     assert response.headers["referrer-policy"] == "no-referrer"
 
 
+@pytest.mark.parametrize("path", ["/", "/docs", "/favicon.ico", "/assets/main.js"])
+def test_head_is_answered_like_get_without_the_body(client, path):
+    head, get = client.head(path), client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers == get.headers
+
+
 def test_the_api_s_page_needs_no_other_host(client):
     page = client.get("/docs")
     assert page.status_code == 200

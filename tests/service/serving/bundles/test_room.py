@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.servers.bundles import new_version
 from service.serving.bundles import room
 from service.serving.bundles.room import capacity
 from service.settings import MEGA
@@ -38,8 +39,11 @@ def test_without_a_limit_the_setting_counts(monkeypatch, make_settings):
     assert capacity(make_settings(), GatedEngine(3)) == 1536 * MEGA
 
 
-def test_a_swap_that_does_not_fit_is_refused_and_the_old_bundle_serves(make_settings, container):
-    with serving(make_settings()) as running, running.client() as client:
+def test_a_swap_that_does_not_fit_is_refused_and_the_old_bundle_serves(
+    make_settings, own_bundle, container
+):
+    with serving(make_settings(bundle=own_bundle)) as running, running.client() as client:
+        new_version(own_bundle, "2")
         before = running.service.deployment
         container(1000, 50)
         refused = check_problem(client.post("/admin/reload"), 409)
@@ -51,14 +55,15 @@ def test_a_swap_that_does_not_fit_is_refused_and_the_old_bundle_serves(make_sett
         assert running.service.deployment is not before
 
 
-def test_what_clients_pinned_makes_room_first(make_settings, container):
-    with serving(make_settings()) as running, running.client() as client:
+def test_what_clients_pinned_makes_room_first(make_settings, own_bundle, container):
+    with serving(make_settings(bundle=own_bundle)) as running, running.client() as client:
         deployment = running.service.deployment
         cache = deployment.cache
         until(lambda: all(x.point in cache for x in deployment.frontier))
         assert client.post("/classify?resolution=72", content=picture()).status_code == 200
         assert 72 in {point.resolution for point in cache.points()}
         container(1000, 50)
+        new_version(own_bundle, "2")
         client.post("/admin/reload")
         assert 72 not in {point.resolution for point in cache.points()}
         assert all(x.point in cache for x in deployment.frontier)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MEGA = 1_000_000
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+", re.IGNORECASE)
 ImageFormat = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "HEIF"]
 
 
@@ -177,6 +179,16 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(key for key in (part.strip() for part in value.split(",")) if key)
         return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise PydanticCustomError(
+                    "no_origin", "an origin is like https://app.example.org, without a path"
+                )
+        return origins
 
     @field_validator("formats", mode="before")
     @classmethod

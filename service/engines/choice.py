@@ -73,7 +73,7 @@ def choose_engine(settings: Settings, bundle: Bundle) -> Engine:
         from service.engines.torch_engine import TorchEngine
     except ImportError as error:
         raise EngineUnavailableError(
-            f"The torch engine cannot run here: {error}. pip install 'san-serve[torch]'"
+            f"The torch engine needs {error.name or 'torch'}: pip install 'san-serve[torch]'."
         ) from error
     return TorchEngine(bundle, threads=threads("torch"), max_batch=settings.max_batch, device="cpu")
 

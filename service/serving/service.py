@@ -271,7 +271,10 @@ class Service:
         self.rollout.note("served", deployment)
         self.on_ready()
         if self.settings.candidate is not None:
-            await self.load_candidate(self.settings.candidate, self.settings.canary)
+            try:
+                await self.load_candidate(self.settings.candidate, self.settings.canary)
+            except ReloadError as error:  # the bundle serves all the same
+                logger.error("%s", error)
 
     def _give_up(self, error: EngineLostError) -> None:
         """Only a new process can use the engine's device again."""

@@ -45,6 +45,11 @@ def test_help_lists_every_setting_with_its_default_and_variable(parser):
         ({"port": "80000"}, "--port must be at most 65535, not '80000'."),
         ({"port": "abc"}, "--port must be a whole number, not 'abc'."),
         ({"engine": "tensorrt"}, "--engine must be one of auto, openvino, torch, not 'tensorrt'."),
+        (
+            {"cors_origins": "app.example.org"},
+            "--cors-origins cannot be 'app.example.org': an origin is like "
+            "https://app.example.org, without a path.",
+        ),
         ({"promise": "much"}, "--promise must be a number, not 'much'."),
     ],
 )
@@ -52,6 +57,11 @@ def test_a_wrong_value_is_told_in_words_of_ours(given, sentence):
     with pytest.raises(SettingsError) as told:
         serve.read_settings(given)
     assert str(told.value) == sentence
+
+
+@pytest.mark.parametrize("origins", ["*", "https://a.org,http://localhost:3000", ""])
+def test_origins_of_web_pages(origins):
+    assert ",".join(serve.read_settings({"cors_origins": origins}).cors_origins) == origins
 
 
 def test_formats_are_named_as_people_do():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
 from service.engines.choice import choose_engine, wants_gpu
+from service.errors import EngineUnavailableError
 from service.settings import Settings
 from tests.service.engines.openvino.test_engine import make_bundle
 
@@ -47,3 +50,12 @@ def test_a_gpu_is_used_where_there_is_one(
     monkeypatch.setattr("service.engines.choice._GPU_DEVICES", (tmp_path,) if there_is_one else ())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there_is_one)
     assert wants_gpu(Settings(device=device, engine=engine)) is found
+
+
+def test_a_machine_without_torch_is_told_how_to_get_it(monkeypatch):
+    bundle = make_bundle("resnet18")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "service.engines.torch_engine", raising=False)
+    with pytest.raises(EngineUnavailableError) as told:
+        choose_engine(Settings(device="cpu", engine="torch"), bundle)
+    assert str(told.value) == "The torch engine needs torch: pip install 'san-serve[torch]'."

@@ -84,3 +84,15 @@ def test_a_picture_seen_again_meets_any_budget(make_settings):
         metrics = client.get("/metrics").text
         assert "san_answer_cache_hits_total 1.0" in metrics
         assert "san_answer_cache_misses_total 2.0" in metrics
+
+
+def test_a_candidate_that_is_not_there_is_one_sentence_and_the_bundle_serves(
+    make_settings, tmp_path, caplog
+):
+    settings = make_settings(candidate=tmp_path / "missing.safetensors")
+    with serving(settings) as running, running.client() as client:
+        until(lambda: [r for r in caplog.records if r.levelname == "ERROR"])
+        assert client.get("/readyz").status_code == 200
+    (error,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert error.getMessage().startswith("The candidate cannot be served. There is no bundle at ")
+    assert error.exc_info is None

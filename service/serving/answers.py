@@ -1,15 +1,17 @@
 """Pictures that were seen before: their exact answers, for a while.
 
-The key is a hash of the image that nobody can compute who does not know this cache's secret, so
-nobody can make up a picture that gets the answer of another. It is only computed for an image that
+The key is a hash of the image that nobody can compute outside of this process, so nobody can make
+up a picture that gets the answer of another. It is only computed for an image that
 resembles one in the cache, and after the answer was sent: until then, a picture that is new costs a
 look into a dictionary.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +23,6 @@ from san_core.frontier import OperatingPoint
 _SIZE_BYTES = 400
 """What an entry takes in addition to its scores."""
 _GLANCE = 32
-_SECRET_BYTES = 16
-"""As long as SipHash's own key."""
 
 Glance = tuple[int, bytes, bytes]
 
@@ -54,6 +54,19 @@ def _glance(image: bytes) -> Glance:
     return len(image), image[middle : middle + _GLANCE], image[-_GLANCE:]
 
 
+def _is_secret() -> bool:
+    """Whether Python hashes bytes by SipHash with a key that it drew when it started.
+
+    Its 64 bits take a third of SHA-256's time.
+    """
+    drawn = os.environ.get("PYTHONHASHSEED", "random") in ("", "random")
+    return drawn and sys.hash_info.algorithm.startswith("siphash")
+
+
+def _sha256(image: bytes) -> bytes:
+    return hashlib.sha256(image).digest()
+
+
 def _size(known: Known) -> int:
     return known.scores.nbytes + known.logits.nbytes + _SIZE_BYTES
 
@@ -63,8 +76,8 @@ class AnswerCache:
 
     def __init__(self, capacity_bytes: int, ttl_s: float, clock_s: Callable[[], float]) -> None:
         self.facts = AnswerFacts()
-        self._secret = secrets.token_bytes(_SECRET_BYTES)
-        self._answers: TTLCache[int, Known] = TTLCache(
+        self._key: Callable[[bytes], Hashable] = hash if _is_secret() else _sha256
+        self._answers: TTLCache[Hashable, Known] = TTLCache(
             capacity_bytes, ttl_s, timer=clock_s, getsizeof=_size
         )
         self._glances: TTLCache[Glance, None] = TTLCache(
@@ -102,10 +115,3 @@ class AnswerCache:
         if better and _size(answer) <= self.capacity_bytes:
             self._answers[key] = answer
             self._glances[_glance(image)] = None
-
-    def _key(self, image: bytes) -> int:
-        """Python's own hash of bytes, SipHash of 64 bits: it takes a third of SHA-256's time.
-
-        Its key may be known (`PYTHONHASHSEED`); what the secret in front makes of it is not.
-        """
-        return hash(self._secret + image)

@@ -7,11 +7,19 @@ import math
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from tests.docker.containers import Stack
-from tests.docker.expressions import panel_expressions, rule_expressions, rules
+from tests.docker.expressions import (
+    DASHBOARDS,
+    filled_in,
+    panel_expressions,
+    panels,
+    rule_expressions,
+    rules,
+)
 from tests.docker.traffic import Traffic, picture, post
 
 pytestmark = pytest.mark.docker
@@ -105,6 +113,23 @@ def test_the_traffic_was_of_all_kinds(traffic: tuple[Traffic, float, float]):
     assert sent.statuses[500] == sent.statuses[0] == 0
     assert len(sent.resolutions) > 3
     assert sent.feedback > 20
+
+
+def test_buckets_of_latency_are_linked_to_traces(stack: Stack, traffic):
+    _, start, end = traffic
+    asked = 0
+    for board in map(json.loads, map(Path.read_text, DASHBOARDS)):
+        for target in (t for panel in panels(board) for t in panel["targets"]):
+            if not target.get("exemplar"):
+                continue
+            query = filled_in(target["expr"])
+            series = stack.get(
+                "prometheus", "/api/v1/query_exemplars", query=query, start=start, end=end
+            )["data"]
+            traces = {e["labels"]["trace_id"] for one in series for e in one["exemplars"]}
+            assert len(traces) > 5
+            asked += 1
+    assert asked == 2
 
 
 @pytest.mark.parametrize(("name", "expr"), panel_expressions())

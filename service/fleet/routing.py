@@ -13,9 +13,9 @@ from service.fleet.headroom import Headroom
 SAMPLE = 16
 """Of how many replicas, drawn at random, the best is taken by a router that is alone. Looking at a
 replica costs a router nothing."""
-_FEWEST = 2
-"""The same where nearly all work is of other routers: they all know the same old reports, and would
-all send their next request to the same replica."""
+_FEWEST = 3
+"""The same where most work is of other routers: they all know the same old reports, and would all
+send their next request to the same replica."""
 _ALONE = 0.8
 """Part of the work inside that a router has sent if there is no other: reports are a little old."""
 _MOST = 0.5
@@ -193,15 +193,22 @@ def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
     goes there: to the one that keeps short budgets least. One that no replica keeps goes where it
     is answered soonest. A replica that never reported is tried once.
 
-    The more of the work inside is of other routers, the fewer replicas are looked at; and if most
-    is, nothing is done for others' sake: of equals it goes where this router has sent least.
+    The more of the work inside is of other routers, the fewer replicas are looked at. If most is,
+    nothing is done for others' sake: replicas take turns, as far as none of a few others serves a
+    request better. Many routers that each go round spread work more evenly than what they hear of
+    it can tell them.
     """
     recent: deque[float] = deque(maxlen=_RECENT)
+    turn = count()
 
     def choose(views: Sequence[View], left_ms: float, now_ms: float) -> int:
         drawn = _draw(chance, len(views), sample)
         mine = _mine(views, drawn)
-        drawn = drawn[: max(_FEWEST, round(mine * mine * len(drawn)))]
+        if mine < _MOST:
+            first = next(turn) % len(views)
+            drawn = [first, *(i for i in drawn if i != first)][:_FEWEST]
+        else:
+            drawn = drawn[: max(_FEWEST, round(mine * mine * len(drawn)))]
         for i in drawn:
             if views[i].headroom is None and not views[i].inside:
                 return i  # how else would it report
@@ -216,7 +223,7 @@ def by_headroom(chance: random.Random, sample: int = SAMPLE) -> Choose:
         enough = best - _ALIKE
         needs = {i: views[i].needs_ms(ahead[i]) for i in drawn if served[i] >= enough}
         if mine < _MOST:
-            return min(needs, key=lambda i: (views[i].inside, needs[i]))
+            return drawn[0] if drawn[0] in needs else min(needs, key=needs.__getitem__)
         tight, spare_ms = min(recent, default=left_ms), _SPARE * min(left_ms, _PATIENCE_MS)
         taken = [
             i

@@ -1,7 +1,8 @@
 """Taking this host's times: a few runs per point, in rounds, so that noise falls on all alike.
 
 What counts is the lower quartile of a point's runs: what is above it is mostly others' doing.
-Rounds that differ show that somebody else used the machine; the times are then taken again.
+Rounds that differ show that somebody else used the machine; the times are then taken again. On a
+machine that is never quiet, the shortest of several measurements count in the end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import io
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from statistics import median
 from typing import NamedTuple
@@ -37,6 +39,11 @@ _BASE = 0.25
 _NOISY = 1.3
 """How much slower than the fastest round the slowest may be; two rounds on an idle host of two
 cores differ by a tenth at most."""
+
+_FASTER = 0.9
+"""Part of the shortest time so far that is news; rounds on an idle host differ by as much."""
+_AGREED = 3
+"""After so many measurements in a row without news the shortest times are the host's own."""
 
 Execute = Callable[[Callable[[], list[float]]], Awaitable[list[float]]]
 """Runs a function on the thread that does such work in service: what is timed is what will be."""
@@ -66,6 +73,26 @@ class Taken(NamedTuple):
     def is_noisy(self) -> bool:
         """Whether somebody else used the machine meanwhile."""
         return self.noise > _NOISY
+
+
+@dataclass
+class Least:
+    """The shortest times of a point, on a machine that others use whenever it is measured."""
+
+    curve: Curve
+    agreed: int = 0
+    """Measurements in a row that found nothing shorter."""
+
+    def add(self, curve: Curve) -> None:
+        """Take in what was measured next."""
+        pairs = list(zip(curve.ms, self.curve.ms, strict=True))
+        self.agreed = 0 if any(new < _FASTER * old for new, old in pairs) else self.agreed + 1
+        self.curve = Curve(curve.sizes, tuple(map(min, pairs)))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing shorter is to be expected."""
+        return self.agreed >= _AGREED
 
 
 def time_runs(network: RunnableNetwork, batch: int, clock: Clock, runs: int) -> list[float]:

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks import answer_cache, ray_routing, rollout
+from benchmarks import answer_cache, fleet, ray_routing, rollout
 
 
 def rounds(cost_ms: float, noise: float, number: int = 6) -> list[list[tuple[float, float]]]:
@@ -50,3 +50,21 @@ def test_a_refusal_is_no_answer_in_time_and_nothing_may_be_lost_silently():
     assert ray_routing.Seen(outcomes).kept == 97 / 152
     assert ray_routing.Seen(outcomes).lost == 0
     assert ray_routing.Seen(outcomes + Counter({"ReadTimeout": 1, "ReadError": 1})).lost == 2
+
+
+@pytest.mark.parametrize(
+    ("gains", "word"),
+    [
+        ((1.11, 1.12, 1.11, 1.12), "held"),
+        ((1.05, 1.06, 1.07), "NOT HELD"),
+        ((1.05, 1.2), "NOT DECIDED"),
+        ((1.2,), "NOT DECIDED"),
+    ],
+)
+def test_a_gain_is_only_judged_where_the_seeds_agree(gains, word):
+    assert fleet.verdict(*fleet.interval(gains)).startswith(f"{word}:")
+
+
+def test_a_simulated_fleet_is_played_as_a_replay_plays_it():
+    run = ("bursty-1", "all alike", "headroom", 11, 0.3, 2)
+    assert 0.3 < fleet.play(run) == fleet.play(run) < 0.75

@@ -13,7 +13,7 @@ from tests.docker.expressions import DASHBOARDS, panels
 # Beside the containers: it, too, needs more than Python (node, and npm's registry).
 pytestmark = pytest.mark.docker
 
-GRAFANA = COMPOSE["services"]["grafana"]["image"].rpartition(":")[2]
+GRAFANA = COMPOSE["services"]["grafana"]["image"].partition("@")[0].rpartition(":")[2]
 HEAD = """\
 import type { AnnotationQuery, Dashboard } from '@grafana/schema';
 %s

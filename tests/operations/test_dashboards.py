@@ -110,3 +110,15 @@ def test_swaps_of_the_bundle_are_annotations():
         swaps, *_ = board["annotations"]["list"]
         assert "san_bundle_swapped_timestamp_seconds" in swaps["expr"]
         assert swaps["useValueForTime"]
+
+
+def test_latency_is_linked_to_traces():
+    asked = {
+        panel["title"]
+        for panel in panels(BOARDS["latency-and-budgets"])
+        for target in panel["targets"]
+        if target.get("exemplar")
+    }
+    assert asked == {"Latency of answers", "Distribution of latency"}
+    compose = yaml.safe_load((DOCKER.parent / "docker-compose.yml").read_text())
+    assert "--enable-feature=exemplar-storage" in compose["services"]["prometheus"]["command"]

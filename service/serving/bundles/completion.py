@@ -2,7 +2,9 @@
 
 They are built one at a time behind requests, and timed only in pauses: a run cannot be interrupted.
 Until then their times are estimated. Times that were taken while others used the machine, or that
-live traffic contradicts, are taken again, and replace those on disk.
+live traffic contradicts, are taken again, and replace those on disk. What others disturb every time
+is kept, too, once measuring it again finds nothing shorter: or a host that is never quiet would
+measure at every start.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from contextlib import AbstractAsyncContextManager
 from service.engines.base import RunnableNetwork, batch_sizes, traits
 from service.engines.weight_cache import BACKGROUND
 from service.latency.catalogue import Listing
-from service.latency.curves import Shape
+from service.latency.curves import Curve, Shape
 from service.latency.measurement import (
     BEHIND_REQUESTS,
+    Least,
+    Taken,
     in_steps,
     measure_decode,
     measure_forward,
@@ -64,6 +68,8 @@ class Completion:
         self._sizes = batch_sizes(machinery.settings.max_batch)
         self.noisy: set[Shape] = set()
         """Measured while others used the machine."""
+        self._disturbed: dict[Shape, Least] = {}
+        """The shortest times of those."""
 
     async def run(self) -> None:
         """Complete every point that is worth it, the nearest to demand first."""
@@ -102,6 +108,8 @@ class Completion:
     async def measure_again(self, shapes: Collection[Shape] | None = None) -> bool:
         """Measure the ready networks again, or those of `shapes`; True if it was quiet enough."""
         ready = self._ready()
+        if shapes is None:  # live traffic contradicts them: the host has changed
+            self._disturbed.clear()
         for shape, network in ready.items():
             if shapes is None or shape in shapes:
                 await self._pause()
@@ -160,16 +168,13 @@ class Completion:
                     taken = await measure_forward(
                         networks, self._sizes, behind, self._clock, BEHIND_REQUESTS
                     )
-        curves = taken.curves
-        if traits(self._deployment.engine).pads:
-            curves = {shape: in_steps(curve) for shape, curve in curves.items()}
-        self._deployment.learn(curves)
-        self.noisy -= networks.keys()
-        noise = ""
-        if taken.is_noisy:
-            self.noisy |= networks.keys()
-            noise = f" (other programs slowed it {taken.noise:.1f} times: measured again later)"
-        for (resolution, precision), curve in taken.curves.items():
+        curves = self._sifted(taken)
+        steps = {shape: in_steps(curve) for shape, curve in curves.items()}
+        self._deployment.learn(steps if traits(self._deployment.engine).pads else curves)
+        for (resolution, precision), curve in curves.items():
+            noise = ""
+            if (resolution, precision) in self.noisy:
+                noise = f" (other programs slowed it {taken.noise:.1f} times: measured again later)"
             logger.info(
                 "measured %d px %s: %.2f ms alone, %.2f ms in a batch of %d%s",
                 resolution,
@@ -179,6 +184,22 @@ class Completion:
                 curve.sizes[-1],
                 noise,
             )
+
+    def _sifted(self, taken: Taken) -> dict[Shape, Curve]:
+        """The times to go by, and which of them are to be taken again."""
+        self.noisy -= taken.curves.keys()
+        if not taken.is_noisy:
+            for shape in taken.curves:
+                self._disturbed.pop(shape, None)
+            return taken.curves
+        for shape, curve in taken.curves.items():
+            if (least := self._disturbed.get(shape)) is None:
+                least = self._disturbed[shape] = Least(curve)
+            else:
+                least.add(curve)
+            if not least.is_settled:
+                self.noisy.add(shape)
+        return {shape: self._disturbed[shape].curve for shape in taken.curves}
 
     async def _pause(self) -> None:
         while not self._is_pause():  # noqa: ASYNC110 (no event tells)

@@ -161,19 +161,32 @@ def test_a_replica_that_never_reported_is_tried():
     assert choose([view(), tried], 50.0, 0.0) == 0
 
 
-def test_a_router_that_is_not_alone_looks_at_two_and_makes_no_room():
-    views = [View() for _ in range(16)]
+def crowded(size=16):
+    """A router, and replicas with work inside that others sent."""
+    views = [View() for _ in range(size)]
     for number in range(100):  # news: what is reported again is not
         for v in views:
             v.report(replace(WORKING, price=float(number)), 0.0)
-    alone, crowd = by_headroom(random.Random(1)), by_headroom(random.Random(1))
-    busiest = [view(IDLE, WORKING, inside=5), *(view() for _ in range(15))]
+    return by_headroom(random.Random(1)), views
+
+
+def test_a_router_that_is_not_alone_makes_no_room_but_goes_round():
+    alone, busiest = by_headroom(random.Random(1)), [view() for _ in range(16)]
+    busiest[0] = view(IDLE, WORKING, inside=5)
     alone(busiest, 5.0, 0.0)
     assert {alone(busiest, 100.0, 0.0) for _ in range(20)} == {0}
+    crowd, views = crowded()
     views[0].inside = 5
     crowd(views, 5.0, 0.0)
-    assert 0 not in {crowd(views, 100.0, 0.0) for _ in range(50)}
-    assert len({crowd(views, 100.0, 0.0) for _ in range(50)}) > 5
+    assert [crowd(views, 100.0, 0.0) for _ in range(32)] == [*range(1, 16), *range(16), 0]
+
+
+def test_a_router_that_is_not_alone_passes_over_a_replica_that_serves_less():
+    crowd, views = crowded()
+    views[3].report(BUSY, 0.0)
+    chosen = [crowd(views, 40.0, 0.0) for _ in range(160)]
+    assert 3 not in chosen
+    assert set(chosen) == set(range(16)) - {3}
 
 
 def test_reports_that_answers_contradict_are_not_believed_for_longer_and_longer():

@@ -76,10 +76,11 @@ TYPICAL_MS = 10.0
 _BUSY_DEVIATION = 0.2
 """The same under load, as a deviation of the logarithm: one in a hundred takes 1.6 times its
 median. What is queued before a request adds up, and so do its errors: the deviation falls with the
-root of the prediction. In simulation (gamma4-4) one in a hundred took 1.9 times 12 ms, 1.5 times
-27 ms and 1.3 times 35 ms."""
-_LEAST_DEVIATION = 0.1
-"""However long the prediction: errors that all parts share do not average out."""
+root of the prediction. On servers (gamma4-2) one in a hundred took 3.1 times 10 to 15 ms, 2.1 times
+25 to 30 ms and 1.65 times 30 to 40 ms, with what came before them later."""
+_LEAST_DEVIATION = 0.15
+"""However long the prediction: errors that all parts share do not average out. With 0.1 servers
+broke more promises in bursts (`benchmarks.tournament --real`)."""
 
 
 class Factor:

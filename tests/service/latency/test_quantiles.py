@@ -118,7 +118,7 @@ def test_errors_of_a_long_queue_average_out():
     factors = [busy.bound_ms(median) / median for median in (2.0, 5.0, 10.0, 20.0, 40.0)]
     assert factors == sorted(factors, reverse=True)
     assert factors[0] > 2.5
-    assert factors[-1] < 1.3
+    assert factors[-1] < 1.45
     assert busy.bound_ms(1000.0) / 1000.0 == pytest.approx(factors[-1])  # but not all of them do
 
 

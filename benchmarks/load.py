@@ -168,6 +168,8 @@ def gather(runs: list[dict[str, Any]], kind: str, load: float, server: str) -> d
     cell = [r for r in runs if (r["arrivals"], r["load"], r["server"]) == (kind, load, server)]
     keys = ("on_time", "goodput", "accuracy", "p99", "refused", "gave_up")
     mean = {key: float(np.mean([r[key] for r in cell])) for key in keys}
+    # A round without an answer in time has no accuracy.
+    mean["accuracy"] = float(np.mean([r["accuracy"] for r in cell if r["on_time"]] or [0.0]))
     goodputs = [r["goodput"] for r in cell]
     return {**mean, "low": min(goodputs), "high": max(goodputs)}
 

@@ -135,12 +135,16 @@ def readme() -> str:
 
 
 def accuracy(result: dict[str, Any], server: str, load: float) -> float:
-    """The mean expected accuracy of the answers, over the rounds, with Poisson arrivals."""
-    return median(
+    """The mean expected accuracy of the answers, over the rounds that had some in time; Poisson."""
+    rounds = [
         run["accuracy"]
         for run in result["runs"]
-        if run["arrivals"] == "poisson" and run["load"] == load and run["server"] == server
-    )
+        if run["arrivals"] == "poisson"
+        and run["load"] == load
+        and run["server"] == server
+        and run["on_time"]
+    ]
+    return median(rounds) if rounds else 0.0
 
 
 def spread(ends: dict[str, float], apart: float) -> dict[str, float]:
